@@ -80,7 +80,8 @@ class FileContext {
   std::atomic<bool> closes_lazily;
   // Files may have ChunkSource::kOthersAttribute.
   std::atomic<bool> has_others{false};
-  std::atomic<unsigned> versions_held{0};  // of all files
+  std::atomic<unsigned> versions_held{0};      // of all files
+  std::atomic<bool> looks_for_tensors{false};  // in the header of some file
   // Held while objects on members that are leaving are unlinked, and while such a member is taken back. No file's lock
   // is held when it is taken.
   Mutex dropping;

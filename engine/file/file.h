@@ -330,9 +330,10 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void finish_load(CachedChunk& chunk, const Status& status);
 
   // tensor_ahead.cpp
+  void look_at_beginning(const ReadRequest& request) FPFS_REQUIRES(mutex_);
   void look_for_tensors(Deferred& deferred) FPFS_REQUIRES(mutex_);
   void find_tensors(const CachedChunk& first) FPFS_REQUIRES(mutex_);
-  void read_tensors_ahead(TensorHops& hops, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  bool read_tensors_ahead(TensorHops& hops, Deferred& deferred) FPFS_REQUIRES(mutex_);
 
   // inline_content.cpp
   void cache_inline(std::span<const std::byte> content) FPFS_REQUIRES(mutex_);

@@ -33,7 +33,10 @@ void File::continue_read(ReadRequest& request) {
   {
     MutexLock lock(mutex_);
     step = pin_range(request, deferred, failure);
-    if (step == Step::kDone) build_reply(request);
+    if (step == Step::kDone) {
+      build_reply(request);
+      look_at_beginning(request);
+    }
   }
   run(deferred);  // start loads first: the reply takes long enough for them to be useful
   if (step == Step::kParked) return;
@@ -211,14 +214,13 @@ void File::read_ahead(ReadCursor& cursor, FileOffset offset, uint32_t length, De
   const ChunkIndex current = context_.stripes.chunk_of(offset + length);
   const FileOffset expected = cursor.next_offset;
   const bool is_jump = !leads_to(cursor, offset);
-  const bool is_hop = (is_jump || cursor.window == 0) && tensors_.note(cursor.tensors, offset, length, is_jump);
+  const bool is_hop = (is_jump || cursor.window == 0) && tensors_.note(cursor.tensors, offset, length, is_jump) &&
+                      read_tensors_ahead(cursor.tensors, deferred);
+  if (is_jump && length >= TensorStarts::kRequestMin) look_for_tensors(deferred);
   if (is_jump || is_hop) {
     cursor.window = 0;
     cursor.ahead = current;
     cursor.next_offset = offset + length;
-    if (is_hop) return read_tensors_ahead(cursor.tensors, deferred);
-    if (length >= TensorStarts::kRequestMin && tensors_.state() == TensorStarts::State::kUnknown)
-      look_for_tensors(deferred);
   } else {
     const bool is_away = content_.extent(current).is_away();
     const uint64_t limit = std::max(is_away ? context_.fetch_ahead : 0, context_.options.read_ahead);
@@ -329,12 +331,8 @@ void File::finish_load(CachedChunk& chunk, const Status& status) {
     if (abandoned_) return;
     chunk.state = status.is_ok() ? CachedChunk::State::kReady : CachedChunk::State::kFailed;
     chunk.failure = status;
-    if (chunk.index == ChunkIndex(0) && tensors_.state() == TensorStarts::State::kAsked) {
-      if (status.is_ok() && !chunk.detached)
-        find_tensors(chunk);
-      else
-        tensors_.forget();
-    }
+    if (chunk.index == ChunkIndex(0) && !chunk.detached && tensors_.is_asked())
+      status.is_ok() ? find_tensors(chunk) : tensors_.forget();
     // A write that waited to overwrite part of the chunk must find the failure; it lets go of the chunk then.
     const bool leave_for_writer = !status.is_ok() && !chunk.waiting_writes.is_empty();
     ChunkCache::wake(chunk, deferred);

@@ -1,5 +1,6 @@
-// Reading ahead of who goes from tensor to tensor (tensor_starts.h). The header of the file is looked at on its first
-// jump, in chunk 0, which is loaded for that if need be, and decoded by a worker.
+// Reading ahead of who goes from tensor to tensor (tensor_starts.h). The header is looked at in chunk 0 when that is read;
+// or when it is in memory, or worth loading, while somebody jumps. A worker finds in it where the tensors begin.
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -7,52 +8,85 @@
 #include "engine/formats/safetensors.h"
 
 namespace fpfs {
+namespace {
 
+// Longer ones are of files with thousands of tensors. One is looked at at a time, of all files.
+constexpr uint64_t kHeaderMax = 512 * kKiB;
+
+// Its bytes are what the file has, and nobody is changing them.
+bool can_be_looked_at(const CachedChunk& chunk) {
+  return (chunk.state == CachedChunk::State::kReady || chunk.state == CachedChunk::State::kWriting) && !chunk.filling;
+}
+
+}  // namespace
+
+// Who reads a file from its beginning on may come to jump: its header is at hand now.
+void File::look_at_beginning(const ReadRequest& request) {
+  const CachedChunk* const first = request.pinned[0];
+  if (request.offset != FileOffset(0) || request.cursor == nullptr || first == nullptr || first->detached) return;
+  if (can_be_looked_at(*first) && tensors_.is_wanted(true)) find_tensors(*first);
+}
+
+// He jumps already.
 void File::look_for_tensors(Deferred& deferred) {
   const ChunkIndex first(0);
-  if (const CachedChunk* const chunk = cache_.find(first); chunk != nullptr) {
-    tensors_.ask();
-    if (chunk->state == CachedChunk::State::kReady) find_tensors(*chunk);
+  const CachedChunk* const chunk = cache_.find(first);
+  if (chunk != nullptr) {
+    if (can_be_looked_at(*chunk) && tensors_.is_wanted(true)) find_tensors(*chunk);
     return;
   }
   const Extent extent = content_.extent(first);
   Buffer* buffer = nullptr;
-  if (!extent.exists() || extent.is_away() || !context_.pool->acquire_ahead(&buffer, this)) return;
-  tensors_.ask();
+  if (!extent.exists() || extent.is_away() || !tensors_.is_wanted(false) ||
+      !context_.pool->acquire(1, &buffer, nullptr, this))
+    return;
+  tensors_.ask();  // answered when it is loaded
   begin_load(cache_.adopt(*buffer, *this, first), deferred.ahead);
 }
 
-// `first` is chunk 0, with what it holds. A longer header is left alone: thousands of tensors for each file.
+// `first` is chunk 0, which has its bytes.
 void File::find_tensors(const CachedChunk& first) {
+  if (context_.looks_for_tensors.exchange(true)) return tensors_.forget();
+  const uint64_t question = tensors_.ask(), file_size = content_.end().value();
   const std::span<const std::byte> content(first.buffer->data, first.length);
-  const uint64_t file_size = content_.end().value();
   const Result<uint64_t> length = decode_tensor_header_length(content, file_size);
-  if (!length.is_ok() || *length > content.size() - kSafetensorsLengthBytes) return tensors_.know({});
+  if (!length.is_ok() || *length > std::min(content.size() - kSafetensorsLengthBytes, kHeaderMax)) {
+    context_.looks_for_tensors = false;
+    return tensors_.know(question, {});
+  }
   const std::span<const std::byte> header = content.subspan(kSafetensorsLengthBytes, *length);
-  context_.tasks.post_work(
-      [self = shared_from_this(), file_size, text = std::vector<std::byte>(header.begin(), header.end())] {
-        std::vector<uint64_t> begins;
-        if (const Result<TensorHeader> decoded = decode_tensor_header(text, file_size); decoded.is_ok())
-          for (const TensorDescription& tensor : decoded->tensors)
-            begins.push_back(decoded->content_begin + tensor.begin);
-        const MutexLock lock(self->mutex_);
-        if (self->tensors_.state() == TensorStarts::State::kAsked) self->tensors_.know(std::move(begins));
-      });
+  // Where there are more of them than chunks, nobody jumps far.
+  const uint64_t count_max = context_.stripes.chunks_end(content_.end()).value();
+  context_.tasks.post_work([self = shared_from_this(), question, file_size, count_max,
+                            text = std::vector<std::byte>(header.begin(), header.end())] {
+    const std::vector<uint64_t> begins = find_tensor_begins(text, file_size, count_max);
+    self->context_.looks_for_tensors = false;
+    const MutexLock lock(self->mutex_);
+    self->tensors_.know(question, begins);
+  });
 }
 
-void File::read_tensors_ahead(TensorHops& hops, Deferred& deferred) {
-  const uint64_t limit = uint64_t{context_.options.read_ahead} * context_.stripes.chunk_size;
+// False: there is nothing to be had ahead of him in this way.
+bool File::read_tensors_ahead(TensorHops& hops, Deferred& deferred) {
+  const uint64_t chunk_size = context_.stripes.chunk_size;
+  const uint64_t chunks_each = round_up(2 * hops.reach, chunk_size) / chunk_size + 1;
+  const uint64_t count_max = context_.options.read_ahead / chunks_each;
+  if (count_max == 0) return false;
   const ChunkIndex content_end = context_.stripes.chunks_end(content_.end());
-  while (const auto range = tensors_.next_range(hops, limit)) {
-    const ChunkIndex end = std::min(context_.stripes.chunks_end(range->second), content_end);
-    for (ChunkIndex index = context_.stripes.chunk_of(range->first); index < end; ++index) {
+  while (const std::optional<uint64_t> page = tensors_.next(hops, count_max)) {
+    const FileOffset begin(*page - std::min(*page, hops.reach)), end(*page + hops.reach);
+    const ChunkIndex last = std::min(context_.stripes.chunks_end(end), content_end);
+    for (ChunkIndex index = context_.stripes.chunk_of(begin); index < last; ++index) {
       const Extent extent = content_.extent(index);
-      if (!extent.exists() || extent.is_away() || cache_.find(index) != nullptr) continue;
+      if (extent.is_away()) return false;
+      if (!extent.exists() || cache_.find(index) != nullptr) continue;
       Buffer* buffer = nullptr;
-      if (!context_.pool->acquire_ahead(&buffer, this)) return;
+      if (!context_.pool->acquire_ahead(&buffer, this)) return true;
       begin_load(cache_.adopt(*buffer, *this, index), deferred.ahead);
     }
+    hops.name(*page);
   }
+  return true;
 }
 
 }  // namespace fpfs

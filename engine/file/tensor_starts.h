@@ -6,7 +6,8 @@
 // answers each is a jump that waits for the drives. Where the next one leads stands in the header of the file, and how
 // far the kernel reads is seen from what it asked for before.
 //
-// It is a hint, taken from what a user wrote: the worst that comes of it is what is read ahead in vain.
+// It is a hint, taken from what a user wrote. Where it is wrong, no more is read in vain than of a sequential reader who
+// stops.
 //
 // Thread safety: none; the file's lock. No I/O.
 #pragma once
@@ -14,7 +15,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "engine/base/units.h"
@@ -24,12 +24,17 @@ namespace fpfs {
 // The way of one reader from tensor to tensor; a part of its ReadCursor. Pages are those that tensors begin in: bytes from
 // the beginning of the file.
 struct TensorHops {
-  std::optional<uint64_t> at;  // the page that was asked for last
-  bool has_jumped = false;     // since then
-  unsigned kept_to = 0;        // how many came as expected, one after the other
-  unsigned named = 0;          // by next_range(), and not come yet
-  uint64_t last_named = 0;     // the page of the last of these
-  uint64_t reach = 0;          // bytes before and behind a page that are asked for with it
+  struct Range {
+    uint64_t begin = 0, end = 0;
+  };
+  std::optional<uint64_t> at;      // the page that was asked for last
+  std::optional<Range> jump;       // the last request that was one, since then
+  uint64_t before = 0, after = 0;  // of that page: bytes that were asked for with it
+  uint64_t reach = 0;              // bytes on each side that are
+  unsigned kept_to = 0;            // how many came as expected, one after the other
+  unsigned named = 0;              // are read ahead, and have not come yet
+  uint64_t last_named = 0;         // the page of the last of these
+  void name(uint64_t page) { ++named, last_named = page; }
 };
 
 class TensorStarts {
@@ -39,31 +44,39 @@ class TensorStarts {
   // Half of what the kernel reads around a page at most.
   static constexpr uint64_t kReachMax = 2 * kMiB;
 
-  // Unknown, to be looked for, and looked for, as the owner says.
-  enum class State : uint8_t { kUnknown, kAsked, kKnown };
-  State state() const { return state_; }
-  void ask() { state_ = State::kAsked; }
-  // Bytes from the beginning of the file, ascending; none: it is no such file.
-  void know(std::vector<uint64_t> begins);
-  // The content is another one. Cheap when nothing is known.
-  void forget() {
-    if (state_ != State::kUnknown) *this = TensorStarts();
-  }
+  // --- knowing, which the owner sees to ----------------------------------------------------------------------------
+  // A reader jumps, and nothing is known nor asked for: whether it is time to look at chunk 0. Where that is not at hand
+  // it takes some jumps until it is worth loading.
+  bool is_wanted(bool is_at_hand);
+  // From here on it is asked for: the question's number.
+  uint64_t ask();
+  bool is_asked() const { return state_ == State::kAsked; }
+  // The answer to the question that was asked last; others are late. Bytes from the beginning of the file, ascending;
+  // none: it is no such file.
+  void know(uint64_t question, const std::vector<uint64_t>& begins);
+  // The header is another one.
+  void forget();
 
-  // A request for [offset, offset + length) came, which is a jump or may belong to one: the reader is no sequential one.
-  // True: it belongs to one that was expected, and nothing behind it is.
+  // --- of one reader -----------------------------------------------------------------------------------------------
+  // A request for [offset, offset + length) came. It is a jump, or nothing is read ahead of the reader: it may belong to
+  // one. True: he came for a tensor as expected, and what this asks for is around its first page.
   bool note(TensorHops& hops, FileOffset offset, uint32_t length, bool is_jump) const;
-  // The next [begin, end) that is likely to be asked for; nothing, when so much was named that has not come yet: more
-  // with each that came as expected, and `bytes_max` at most.
-  std::optional<std::pair<FileOffset, FileOffset>> next_range(TensorHops& hops, uint64_t bytes_max) const;
+  // The next page whose surroundings (`reach` on each side) he is likely to ask for. Nothing: so many were named already,
+  // more with each that came as expected, or `count_max`. The owner calls name() when that is done.
+  std::optional<uint64_t> next(const TensorHops& hops, uint64_t count_max) const;
 
  private:
-  std::optional<uint64_t> page_from(uint64_t offset) const;
-  std::optional<uint64_t> page_behind(uint64_t page, uint64_t reach) const;
+  enum class State : uint8_t { kUnknown, kAsked, kKnown };
+
+  std::optional<uint64_t> first_from(uint64_t offset) const;
+  std::optional<uint64_t> behind(uint64_t page, uint64_t reach) const;
   std::optional<uint64_t> cause_of(const std::optional<uint64_t>& expected, uint64_t begin, uint64_t end) const;
+  void move(TensorHops& hops, uint64_t page) const;
 
   State state_ = State::kUnknown;
-  std::vector<uint64_t> begins_;
+  unsigned jumps_ = 0;  // while it is unknown
+  uint64_t questions_ = 0;
+  std::vector<uint64_t> pages_;
 };
 
 }  // namespace fpfs

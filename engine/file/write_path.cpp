@@ -249,6 +249,7 @@ File::Step File::write_piece(WriteRequest& request, Deferred& deferred, Status& 
   if (index == ChunkIndex(0)) content_.forget_inline();
   if (!chunk->dirty) context_.pool->make_busy(*chunk->buffer);
   fill(*chunk, begin, end, source_of(request));
+  if (index == ChunkIndex(0)) tensors_.forget();
   mark_dirty(*chunk);
   mark_modified(request.origin);
   request.done += end - begin;
@@ -372,7 +373,6 @@ MemberIndex File::member_of(ChunkIndex chunk) {
 // The content changed: there is something to commit.
 void File::mark_modified(const Origin& origin) {
   content_.note_change(context_.clock.now());
-  tensors_.forget();
   writers_.changed(origin);
   if (origin.writer != nullptr && !origin.by_mapping) context_.watch_trickles();
   keep_alive();

@@ -15,8 +15,6 @@ namespace fpfs {
 namespace {
 
 using Json = nlohmann::ordered_json;
-// Whoever wrote it: one with many names is found its way through in no more than n log n steps.
-using ForeignJson = nlohmann::json;
 
 constexpr const char* kMetadataName = "__metadata__";
 constexpr uint64_t kHeaderAlignment = 8;
@@ -39,11 +37,11 @@ Status no_header(const std::string& why) {
   return unusable("no file of safetensors: " + why);
 }
 
-bool is_number(const ForeignJson& value) {
+bool is_number(const Json& value) {
   return value.is_number_unsigned();
 }
 
-Result<TensorDescription> decode_tensor(const std::string& name, const ForeignJson& entry) {
+Result<TensorDescription> decode_tensor(const std::string& name, const Json& entry) {
   TensorDescription tensor;
   tensor.name = name;
   const auto dtype = entry.is_object() ? entry.find("dtype") : entry.end();
@@ -64,7 +62,7 @@ Result<TensorDescription> decode_tensor(const std::string& name, const ForeignJs
   return tensor;
 }
 
-Status decode_metadata(const ForeignJson& entry, TensorHeader& header) {
+Status decode_metadata(const Json& entry, TensorHeader& header) {
   if (!entry.is_object()) return no_header("its metadata is none");
   for (const auto& [key, value] : entry.items()) {
     if (!value.is_string()) return no_header("its metadata '" + key + "' is no text");
@@ -72,6 +70,49 @@ Status decode_metadata(const ForeignJson& entry, TensorHeader& header) {
   }
   return Status::ok();
 }
+
+// Takes out of a header where its tensors begin, and needs no memory but for that.
+class BeginsReader final : public nlohmann::json_sax<Json> {
+ public:
+  BeginsReader(std::vector<uint64_t>& begins, size_t count_max) : begins_(begins), count_max_(count_max) {}
+
+  bool start_object(size_t) override { return open(); }
+  bool end_object() override { return close(); }
+  bool start_array(size_t) override { return open(); }
+  bool end_array() override { return close(); }
+  bool key(string_t& name) override {
+    is_place_ = depth_ == 2 && name == "data_offsets";
+    return true;
+  }
+  bool number_unsigned(number_unsigned_t value) override {
+    if (!is_place_) return true;
+    is_place_ = false;  // the other one is its end
+    begins_.push_back(value);
+    return begins_.size() <= count_max_;
+  }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+
+ private:
+  bool open() {
+    ++depth_;
+    return true;
+  }
+  bool close() {
+    --depth_;
+    return true;
+  }
+
+  std::vector<uint64_t>& begins_;
+  const size_t count_max_;
+  unsigned depth_ = 0;
+  bool is_place_ = false;
+};
 
 }  // namespace
 
@@ -135,11 +176,23 @@ Result<uint64_t> decode_tensor_header_length(std::span<const std::byte> first, u
   return length;
 }
 
+std::vector<uint64_t> find_tensor_begins(std::span<const std::byte> text, uint64_t file_size, size_t count_max) {
+  std::vector<uint64_t> begins;
+  BeginsReader reader(begins, count_max);
+  const auto* const first = reinterpret_cast<const char*>(text.data());
+  if (!Json::sax_parse(first, first + text.size(), &reader)) return {};
+  std::sort(begins.begin(), begins.end());
+  const uint64_t content_begin = kSafetensorsLengthBytes + text.size();
+  if (file_size < content_begin || (!begins.empty() && begins.back() > file_size - content_begin)) return {};
+  for (uint64_t& begin : begins) begin += content_begin;
+  return begins;
+}
+
 Result<TensorHeader> decode_tensor_header(std::span<const std::byte> text, uint64_t file_size) {
   TensorHeader header;
   header.content_begin = kSafetensorsLengthBytes + text.size();
   const auto* const first = reinterpret_cast<const char*>(text.data());
-  const ForeignJson json = ForeignJson::parse(first, first + text.size(), nullptr, /*allow_exceptions=*/false);
+  const Json json = Json::parse(first, first + text.size(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return no_header("its header is not JSON");
   for (const auto& [name, entry] : json.items()) {
     if (name == kMetadataName) {

@@ -45,5 +45,8 @@ Result<std::string> encode_tensor_header(TensorHeader& header);
 Result<uint64_t> decode_tensor_header_length(std::span<const std::byte> first, uint64_t file_size);
 // From the bytes behind the length. kInvalidArgument when it is no such header, or does not describe all of the file.
 Result<TensorHeader> decode_tensor_header(std::span<const std::byte> text, uint64_t file_size);
+// From the same, for who wants no more than that, and can do without: where in the file its tensors begin, ascending. Empty
+// when it is no such header or has more than `count_max`; what else is wrong with it is not looked for.
+std::vector<uint64_t> find_tensor_begins(std::span<const std::byte> text, uint64_t file_size, size_t count_max);
 
 }  // namespace fpfs

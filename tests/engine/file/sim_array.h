@@ -52,6 +52,8 @@ class SimArray {
   Store& store() { return *store_; }
   const std::vector<std::string>& paths() const { return paths_; }
   void set_paths(std::vector<std::string> paths) { paths_ = std::move(paths); }
+  // From the next open() on.
+  void set_read_ahead(unsigned chunks) { options_.read_ahead = chunks; }
   // From the next open() on. Else none: it takes 2 MiB, and drives are small in many tests.
   void use_commit_log() { options_.commit_log = true; }
 

@@ -15,7 +15,7 @@ class TensorStartsTest : public ::testing::Test {
   void SetUp() override {
     std::vector<uint64_t> begins;
     for (unsigned i = 0; i < 16; ++i) begins.push_back(kHeader + i * kTensor);
-    starts_.know(std::move(begins));
+    starts_.know(starts_.ask(), begins);
   }
   static uint64_t page(unsigned tensor) { return round_down(kHeader + tensor * kTensor, kIoAlignment); }
   bool note(uint64_t offset, uint64_t length, bool is_jump) {
@@ -30,11 +30,11 @@ class TensorStartsTest : public ::testing::Test {
     return is_hop;
   }
   // The pages around which something is read ahead.
-  std::vector<uint64_t> named(uint64_t bytes_max = kGiB) {
+  std::vector<uint64_t> named(uint64_t count_max = 1000) {
     std::vector<uint64_t> pages;
-    while (const auto range = starts_.next_range(hops_, bytes_max)) {
-      EXPECT_EQ(range->second.value() - range->first.value(), 2 * hops_.reach);
-      pages.push_back(range->first.value() + hops_.reach);
+    while (const auto page = starts_.next(hops_, count_max)) {
+      pages.push_back(*page);
+      hops_.name(*page);
     }
     return pages;
   }
@@ -59,8 +59,8 @@ TEST_P(AroundTest, IsReadAheadOfWhoGoesFromTensorToTensor) {
   EXPECT_TRUE(hop(3, bytes, request, backwards));
   EXPECT_EQ(named(), (std::vector{page(5), page(6), page(7)}));  // four are named, with 4
   EXPECT_TRUE(hop(4, bytes, request, backwards));
-  EXPECT_EQ(named(3 * bytes), (std::vector<uint64_t>{}));  // three of them have not come
-  EXPECT_EQ(named(4 * bytes), (std::vector{page(8)}));
+  EXPECT_EQ(named(3), (std::vector<uint64_t>{}));  // three of them have not come
+  EXPECT_EQ(named(4), (std::vector{page(8)}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, AroundTest,
@@ -74,7 +74,7 @@ TEST_F(TensorStartsTest, SmallTensorsAreReadWithTheirNeighbours) {
   std::vector<uint64_t> begins;
   for (unsigned i = 0; i < 16; ++i)
     for (const uint64_t small : {uint64_t{0}, 64 * kKiB, 900 * kKiB}) begins.push_back(kHeader + i * kTensor + small);
-  starts_.know(std::move(begins));
+  starts_.know(starts_.ask(), begins);
   EXPECT_FALSE(hop(0 + 1, 2 * kMiB, kMiB, false));
   EXPECT_TRUE(hop(2, 2 * kMiB, kMiB, false));
   EXPECT_EQ(named(), (std::vector{page(3), page(4)}));
@@ -95,14 +95,15 @@ TEST_F(TensorStartsTest, WhoReadsOnIsNoHopper) {
   EXPECT_TRUE(named().empty());
 }
 
-// Behind what the kernel may have read around the page of a tensor.
-TEST_F(TensorStartsTest, WhoStaysIsLetGoOf) {
-  hop(1, 2 * kMiB, kMiB, false);
-  EXPECT_TRUE(hop(2, 2 * kMiB, kMiB, false));
-  bool is_hop = true;
-  uint64_t at = page(2) + kMiB;
-  for (; is_hop && at < page(3); at += kMiB) is_hop = note(at, kMiB, false);
-  EXPECT_LE(at, page(2) + TensorStarts::kReachMax + 2 * kMiB);
+// Of each tensor more than the kernel reads around its first page: what follows that is a stream's.
+TEST_F(TensorStartsTest, WhoReadsOnBehindEachIsReadAheadOfThere) {
+  for (unsigned tensor = 1; tensor < 8; ++tensor) {
+    EXPECT_EQ(hop(tensor, 2 * kMiB, kMiB, false), tensor > 1);
+    EXPECT_FALSE(note(page(tensor) + kMiB, kMiB, false));
+    EXPECT_FALSE(note(page(tensor) + 2 * kMiB, kMiB, false));
+    EXPECT_EQ(hops_.reach, kMiB);
+  }
+  EXPECT_EQ(hops_.kept_to, 6u);
 }
 
 TEST_F(TensorStartsTest, WhoGoesElsewhereBeginsAnew) {
@@ -123,12 +124,28 @@ TEST_F(TensorStartsTest, ShortRequestsAreNotLookedAt) {
 
 TEST_F(TensorStartsTest, NothingIsKnownOfContentThatHasChanged) {
   hop(1, 2 * kMiB, kMiB, false);
+  const uint64_t late = starts_.ask();
   starts_.forget();
-  EXPECT_EQ(starts_.state(), TensorStarts::State::kUnknown);
   EXPECT_FALSE(hop(2, 2 * kMiB, kMiB, false));
   EXPECT_TRUE(named().empty());
-  starts_.know({kHeader});  // fewer than the reader has seen
+  const uint64_t question = starts_.ask();
+  starts_.know(late, {kHeader + 2 * kTensor, kHeader + 3 * kTensor});
+  EXPECT_TRUE(starts_.is_asked());
+  starts_.know(question, {kHeader});  // fewer than the reader has seen
+  EXPECT_FALSE(starts_.is_asked());
   EXPECT_FALSE(hop(2, 2 * kMiB, kMiB, false));
+}
+
+TEST(TensorStartsWantedTest, WhatIsNotAtHandIsWantedBehindSomeJumps) {
+  TensorStarts starts;
+  EXPECT_FALSE(starts.is_wanted(false));
+  EXPECT_FALSE(starts.is_wanted(false));
+  EXPECT_TRUE(starts.is_wanted(false));
+  EXPECT_TRUE(TensorStarts().is_wanted(true));
+  starts.know(starts.ask(), {});
+  EXPECT_FALSE(starts.is_wanted(true));
+  starts.forget();
+  EXPECT_TRUE(starts.is_wanted(true));
 }
 
 }  // namespace
