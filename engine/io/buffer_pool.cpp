@@ -136,9 +136,9 @@ bool BufferPool::acquire(unsigned count, Buffer** out, Waiter* waiter, BufferOwn
     if (has_turn)
       turn_failed_ = was_busy;  // wake() asks for the retry, when it stops
     else
-      ask_retry = was_busy && want_retry();
+      ask_retry = was_busy && !std::exchange(busy_retry_wanted_, true);
   }
-  if (ask_retry) retry_hook_(retry_context_);
+  if (ask_retry) retry_hook_(retry_context_, kRetryBusy);
   if (is_short && pressure_hook_ != nullptr) pressure_hook_(pressure_context_);
   return false;
 }
@@ -212,9 +212,9 @@ void BufferPool::freed(Buffer& buffer, Buffer::List to, bool front) {
     buffer.cold = to == Buffer::List::kEvictable && front;
     push(buffer, to, front);
     // A thread that is calling waiters looks again before it stops.
-    ask_retry = head_may_go_on() && !waking_ && want_retry();
+    ask_retry = head_may_go_on() && !waking_ && !std::exchange(retry_in_case_wanted_, true);
   }
-  if (ask_retry) retry_hook_(retry_context_);
+  if (ask_retry) retry_hook_(retry_context_, kRetryInCase);
 }
 
 void BufferPool::make_busy(Buffer& buffer) {
@@ -241,11 +241,6 @@ bool BufferPool::head_may_go_on() const {
 // Once this one, who has its turn, has what it waits for.
 bool BufferPool::others_may_go_on(const Waiter& first) const {
   return !waiters_.is_empty() && free_.count() + evictable_.count() >= first.count + waiters_.front()->count;
-}
-
-// True when the caller is to call the hook, after it has dropped the lock.
-bool BufferPool::want_retry() {
-  return !std::exchange(retry_wanted_, true);
 }
 
 void BufferPool::run_waiters() {
@@ -276,7 +271,7 @@ void BufferPool::expire_waiters(uint64_t since_ns) {
 void BufferPool::wake(bool is_retry) {
   bool ask_retry = false;
   mutex_.lock();
-  if (is_retry) retry_wanted_ = false;
+  if (is_retry) busy_retry_wanted_ = retry_in_case_wanted_ = false;
   // One thread at a time, and no recursion: the running one sees what the other has freed, since it looks at the lists
   // again, under the lock, before it stops.
   if (!waking_) {
@@ -297,10 +292,10 @@ void BufferPool::wake(bool is_retry) {
     }
     waking_ = false;
     // Buffers are there, but their owner was busy. It may never come back to the pool, so somebody must look again.
-    ask_retry = turn_failed_ && head_may_go_on() && want_retry();
+    ask_retry = turn_failed_ && head_may_go_on() && !std::exchange(busy_retry_wanted_, true);
   }
   mutex_.unlock();
-  if (ask_retry) retry_hook_(retry_context_);
+  if (ask_retry) retry_hook_(retry_context_, kRetryBusy);
 }
 
 // --- state -----------------------------------------------------------------------------------------------------------

@@ -16,8 +16,9 @@
 // takes such locks, so they never call it. Instead
 // - an owner calls run_waiters() after it has dropped its locks: the prompt way, nothing but an atomic load when nobody
 //   waits;
-// - whenever waiters could go on, and whenever an eviction failed on a busy owner (which need not ever touch the pool
-//   again), the RetryHook is asked for a call of retry_waiters() soon: the safe way, so that no wake-up is ever lost.
+// - whenever waiters could go on, in case that the owner never does, and whenever an eviction failed on a busy owner (which
+//   need not ever touch the pool again), the RetryHook is asked for a call of retry_waiters(): the safe way, so that no
+//   wake-up is ever lost.
 //
 // Thread safety: all methods from any thread. Waiter callbacks run one at a time, without any lock of the caller's or
 // the pool's held, on the thread that called run_waiters() or retry_waiters(), and must be quick: when others could go
@@ -25,6 +26,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -83,8 +85,10 @@ class BufferPool {
   // Called when a request had to wait because buffers are short: owners of dirty, partly filled buffers should write
   // them out. Locks of acquire()'s caller are held: post, do not do it here.
   using PressureHook = void (*)(void* context);
-  // Must arrange for one call of retry_waiters() soon (a millisecond, on an executor). Locks of the caller may be held.
-  using RetryHook = void (*)(void* context);
+  // Must arrange for one call of retry_waiters() after `delay`, on an executor. Locks of the caller may be held.
+  using RetryHook = void (*)(void* context, std::chrono::milliseconds delay);
+  // For an owner who is busy; and in case that run_waiters() is not called, which it is, nearly always, and at once.
+  static constexpr std::chrono::milliseconds kRetryBusy{1}, kRetryInCase{10};
 
   // kInvalidArgument when `bytes` holds fewer than kBuffersMin buffers or `buffer_size` is no multiple of kIoAlignment;
   // kSystem when the mapping fails.
@@ -147,7 +151,6 @@ class BufferPool {
   void forget_ahead(Buffer& buffer) FPFS_REQUIRES(mutex_);
   bool head_may_go_on() const FPFS_REQUIRES(mutex_);
   bool others_may_go_on(const Waiter& first) const FPFS_REQUIRES(mutex_);
-  bool want_retry() FPFS_REQUIRES(mutex_);
   void freed(Buffer& buffer, Buffer::List to, bool front);
   void wake(bool is_retry);
 
@@ -157,9 +160,11 @@ class BufferPool {
   List evictable_ FPFS_GUARDED_BY(mutex_);             // cold ones first
   unsigned touched_free_ FPFS_GUARDED_BY(mutex_) = 0;  // at the head of free_
   IntrusiveList<Waiter, &Waiter::link> waiters_ FPFS_GUARDED_BY(mutex_);
-  Counters counters_ FPFS_GUARDED_BY(mutex_);          // the sums; the rest is in the lists
-  std::atomic<unsigned> waiting_{0};                   // length of the waiters' list; written under mutex_
-  bool retry_wanted_ FPFS_GUARDED_BY(mutex_) = false;  // the hook was called, retry_waiters() not yet
+  Counters counters_ FPFS_GUARDED_BY(mutex_);  // the sums; the rest is in the lists
+  std::atomic<unsigned> waiting_{0};           // length of the waiters' list; written under mutex_
+  // The hook was called, retry_waiters() not yet.
+  bool busy_retry_wanted_ FPFS_GUARDED_BY(mutex_) = false;
+  bool retry_in_case_wanted_ FPFS_GUARDED_BY(mutex_) = false;
   // A thread is calling waiters; which one, and what came of the callback that it is in.
   bool waking_ FPFS_GUARDED_BY(mutex_) = false;
   std::thread::id waking_thread_ FPFS_GUARDED_BY(mutex_);

@@ -54,9 +54,9 @@ Status Store::Impl::start() {
   const auto interval = std::chrono::milliseconds(soonest == 0 ? 0 : std::clamp(soonest / 5, 1U, 1000U));
   trickle_timer_.open(environment.executor(), interval, [this] { return commit_trickles(); });
   pool->set_retry_hook(
-      [](void* self) {
+      [](void* self, std::chrono::milliseconds delay) {
         auto& impl = *static_cast<Impl*>(self);
-        impl.tasks.post_after(std::chrono::milliseconds(1), [&impl] {
+        impl.tasks.post_after(delay, [&impl] {
           impl.pool->retry_waiters();
           impl.relieve_pressure();
         });

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -69,7 +70,12 @@ class BufferPoolTest : public testing::Test {
     Result<std::unique_ptr<BufferPool>> pool = BufferPool::create(uint64_t{count} * kSize, kSize);
     ASSERT_TRUE(pool.is_ok()) << pool.status().message();
     pool_ = std::move(*pool);
-    pool_->set_retry_hook([](void* self) { ++static_cast<BufferPoolTest*>(self)->retries_; }, this);
+    pool_->set_retry_hook(
+        [](void* context, std::chrono::milliseconds delay) {
+          auto& self = *static_cast<BufferPoolTest*>(context);
+          ++(delay == BufferPool::kRetryBusy ? self.busy_retries_ : self.retries_in_case_);
+        },
+        this);
     pool_->set_pressure_hook([](void* self) { ++static_cast<BufferPoolTest*>(self)->pressures_; }, this);
   }
   std::vector<Buffer*> take(unsigned count) {
@@ -97,7 +103,7 @@ class BufferPoolTest : public testing::Test {
   }
 
   std::unique_ptr<BufferPool> pool_;
-  int retries_ = 0;
+  int busy_retries_ = 0, retries_in_case_ = 0;
   int pressures_ = 0;
 };
 
@@ -424,19 +430,20 @@ TEST_F(BufferPoolTest, FreeingAsksForARetryOnceAndDoesNotCall) {
   EXPECT_EQ(pressures_, 1);
   pool_->release(*buffers[0]);
   pool_->release(*buffers[1]);
-  EXPECT_EQ(retries_, 0);  // not enough yet
+  EXPECT_EQ(retries_in_case_, 0);  // not enough yet
   make_evictable(owner, *buffers[2]);
   pool_->release(*buffers[3]);
-  EXPECT_EQ(retries_, 1);
+  EXPECT_EQ(retries_in_case_, 1);
   EXPECT_EQ(waiter.calls, 0);
   pool_->retry_waiters();
   EXPECT_EQ(waiter.calls, 1);
   EXPECT_NE(got[2], nullptr);
   wait_for(waiter, 3, got);
   for (size_t i = 4; i < 8; ++i) pool_->release(*buffers[i]);
-  EXPECT_EQ(retries_, 2);
+  EXPECT_EQ(retries_in_case_, 2);
   pool_->retry_waiters();
   EXPECT_EQ(waiter.calls, 2);
+  EXPECT_EQ(busy_retries_, 0);
 }
 
 // The owner was locked when somebody wanted its buffer, and never calls the pool again: only the retry can help.
@@ -449,17 +456,18 @@ TEST_F(BufferPoolTest, ABusyOwnerIsAskedAgain) {
   {
     std::lock_guard lock(owner.mutex);
     std::thread([&] { wait_for(waiter, 1, got); }).join();
-    EXPECT_EQ(retries_, 1);
+    EXPECT_EQ(busy_retries_, 1);
     EXPECT_EQ(pressures_, 0);  // there are enough, they are just out of reach
     std::thread([&] { pool_->retry_waiters(); }).join();
     EXPECT_EQ(waiter.calls, 1);
     EXPECT_EQ(got[0], nullptr);
-    EXPECT_EQ(retries_, 2);
+    EXPECT_EQ(busy_retries_, 2);
   }
   pool_->retry_waiters();
   EXPECT_EQ(waiter.calls, 2);
   EXPECT_EQ(got[0], buffers[0]);
-  EXPECT_EQ(retries_, 2);
+  EXPECT_EQ(retries_in_case_, 0);
+  EXPECT_EQ(busy_retries_, 2);
 }
 
 // --- everything at once ----------------------------------------------------------------------------------------------
@@ -556,9 +564,9 @@ TEST_F(BufferPoolTest, ManyThreadsShareATinyPool) {
   } retrier{*pool_};
   pool_->set_pressure_hook(nullptr, nullptr);
   pool_->set_retry_hook(
-      [](void* context) {
+      [](void* context, std::chrono::milliseconds delay) {
         auto& self = *static_cast<Retrier*>(context);
-        self.executor.post_after(std::chrono::milliseconds(1), [&self] { self.pool.retry_waiters(); });
+        self.executor.post_after(delay, [&self] { self.pool.retry_waiters(); });
       },
       &retrier);
   std::deque<Worker> workers;
