@@ -11,11 +11,11 @@
 #include <fmt/format.h>
 
 #include "engine/base/log.h"
+#include "engine/formats/safetensors.h"
 #include "engine/io/posix_environment.h"
 #include "engine/store/find_in_array.h"
 #include "engine/store/store.h"
 #include "engine/tensors/array.h"
-#include "engine/formats/safetensors.h"
 #include "engine/tensors/save_file.h"
 
 namespace fastpersist {
