@@ -61,14 +61,12 @@ std::optional<uint64_t> TensorStarts::cause_of(const std::optional<uint64_t>& ex
 // --- one reader ------------------------------------------------------------------------------------------------------
 
 namespace {
-using Range = TensorHops::Range;
-
-bool ends_close_before(const Range& request, uint64_t page) {
+bool ends_close_before(const TensorHops::Range& request, uint64_t page) {
   return request.end <= page && page - request.end < TensorStarts::kReachMax;
 }
 
 // Around the page where the reader is. Behind it no more is believed to than came before it: who reads on comes by there.
-bool is_around(const TensorHops& hops, const Range& request) {
+bool is_around(const TensorHops& hops, const TensorHops::Range& request) {
   if (!hops.at) return false;
   const uint64_t page = *hops.at;
   return ends_close_before(request, page) ||
@@ -76,13 +74,13 @@ bool is_around(const TensorHops& hops, const Range& request) {
 }
 
 // Not yet one of the halves around the page that the reader is expected at, but further out.
-bool comes_with(const std::optional<uint64_t>& page, const Range& request, bool is_jump) {
+bool comes_with(const std::optional<uint64_t>& page, const TensorHops::Range& request, bool is_jump) {
   if (!page) return false;
   return ends_close_before(request, *page) ||
          (is_jump && request.begin >= *page && request.begin - *page < TensorStarts::kReachMax);
 }
 
-void learn(TensorHops& hops, const Range& request) {
+void learn(TensorHops& hops, const TensorHops::Range& request) {
   const auto widen = [](uint64_t& side, uint64_t from, uint64_t to) {
     if (from < to) side = std::clamp(to - from, side, TensorStarts::kReachMax);
   };
@@ -103,7 +101,7 @@ void TensorStarts::move(TensorHops& hops, uint64_t page) const {
 
 bool TensorStarts::note(TensorHops& hops, FileOffset offset, uint32_t length, bool is_jump) const {
   if (pages_.empty() || length < kRequestMin) return false;
-  const Range request{offset.value(), offset.value() + length};
+  const TensorHops::Range request{offset.value(), offset.value() + length};
   if (is_jump && hops.jump && request.begin <= hops.jump->end && hops.jump->begin <= request.end)
     hops.jump = {std::min(request.begin, hops.jump->begin), std::max(request.end, hops.jump->end)};
   else if (is_jump)

@@ -12,10 +12,10 @@
 namespace fpfs {
 namespace {
 
-constexpr uint64_t kHeaderMagic = 0x31474F4C4D4D4F43;  // "COMMLOG1" as stored
-constexpr uint64_t kEntryMagic = 0x5952544E45434646;   // "FFCENTRY" as stored
+constexpr uint64_t kLogMagic = 0x31474F4C4D4D4F43;    // "COMMLOG1" as stored
+constexpr uint64_t kEntryMagic = 0x5952544E45434646;  // "FFCENTRY" as stored
 
-namespace header_at {
+namespace log_header_at {
 constexpr size_t kMagic = 0, kChecksum = 8, kArrayId = 16, kFirst = 32, kEnd = 40;
 }
 namespace entry_at {
@@ -107,22 +107,22 @@ std::optional<CommitEntry> decode_commit_entry(const Uuid& array_id, std::span<c
 
 std::vector<std::byte> encode_commit_header(const Uuid& array_id, uint64_t first) {
   std::vector<std::byte> bytes(kCommitBlock);
-  put_u64(&bytes[header_at::kMagic], kHeaderMagic);
-  std::memcpy(&bytes[header_at::kArrayId], array_id.data(), sizeof(Uuid));
-  put_u64(&bytes[header_at::kFirst], first);
-  put_u64(&bytes[header_at::kChecksum], checksum_of(std::span(bytes).first(header_at::kEnd)));
+  put_u64(&bytes[log_header_at::kMagic], kLogMagic);
+  std::memcpy(&bytes[log_header_at::kArrayId], array_id.data(), sizeof(Uuid));
+  put_u64(&bytes[log_header_at::kFirst], first);
+  put_u64(&bytes[log_header_at::kChecksum], checksum_of(std::span(bytes).first(log_header_at::kEnd)));
   return bytes;
 }
 
 Result<uint64_t> decode_commit_header(const Uuid& array_id, std::span<const std::byte> bytes) {
   if (bytes.size() < kCommitBlock) return Status::error(StatusCode::kCorruption, "it has no header");
   if (all_zero(bytes.first(kCommitHeadBytes))) return uint64_t{0};
-  if (get_u64(&bytes[header_at::kMagic]) != kHeaderMagic ||
-      get_u64(&bytes[header_at::kChecksum]) != checksum_of(bytes.first(header_at::kEnd)))
+  if (get_u64(&bytes[log_header_at::kMagic]) != kLogMagic ||
+      get_u64(&bytes[log_header_at::kChecksum]) != checksum_of(bytes.first(log_header_at::kEnd)))
     return Status::error(StatusCode::kCorruption, "its header is damaged");
-  if (!is_of(array_id, &bytes[header_at::kArrayId]))
+  if (!is_of(array_id, &bytes[log_header_at::kArrayId]))
     return Status::error(StatusCode::kCorruption, "it is another array's");
-  return get_u64(&bytes[header_at::kFirst]);
+  return get_u64(&bytes[log_header_at::kFirst]);
 }
 
 Result<CommitLogImage> decode_commit_log(const Uuid& array_id, std::span<const std::byte> bytes) {
