@@ -110,6 +110,7 @@ void ChunkVerifier::start(Job& job) {
 void ChunkVerifier::end(std::unique_ptr<Job> job, const ObjectSet& objects, const Status& status) {
   if (status.is_ok() && job->taken != nullptr) job->taken(job->place, job->buffer->data);
   parts_.pool.release(*job->buffer);
+  parts_.pool.run_waiters();
   if (!status.is_ok() && !(source_.place_of(job->chunk).extent == job->place.extent))
     return verify_again(std::move(job));
   if (!take(*job)) return;

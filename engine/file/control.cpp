@@ -180,6 +180,7 @@ void File::keep_as_previous() {
 }
 
 void File::drop_chunks(ChunkIndex first, ChunkIndex last, Deferred& deferred) {
+  if (first == ChunkIndex(0)) tensors_.forget();
   cache_.for_each([&](CachedChunk& chunk) FPFS_NO_THREAD_SAFETY_ANALYSIS {
     if (chunk.index >= first && chunk.index <= last) detach(chunk, deferred);
   });

@@ -332,6 +332,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   // tensor_ahead.cpp
   void look_at_beginning(const ReadRequest& request) FPFS_REQUIRES(mutex_);
   void look_for_tensors(Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void header_came(const CachedChunk& first, const Status& status) FPFS_REQUIRES(mutex_);
   void find_tensors(const CachedChunk& first) FPFS_REQUIRES(mutex_);
   bool read_tensors_ahead(TensorHops& hops, Deferred& deferred) FPFS_REQUIRES(mutex_);
 

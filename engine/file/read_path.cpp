@@ -331,8 +331,7 @@ void File::finish_load(CachedChunk& chunk, const Status& status) {
     if (abandoned_) return;
     chunk.state = status.is_ok() ? CachedChunk::State::kReady : CachedChunk::State::kFailed;
     chunk.failure = status;
-    if (chunk.index == ChunkIndex(0) && !chunk.detached && tensors_.is_asked())
-      status.is_ok() ? find_tensors(chunk) : tensors_.forget();
+    if (chunk.index == ChunkIndex(0)) header_came(chunk, status);
     // A write that waited to overwrite part of the chunk must find the failure; it lets go of the chunk then.
     const bool leave_for_writer = !status.is_ok() && !chunk.waiting_writes.is_empty();
     ChunkCache::wake(chunk, deferred);

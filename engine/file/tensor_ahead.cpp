@@ -22,26 +22,36 @@ bool can_be_looked_at(const CachedChunk& chunk) {
 
 // Who reads a file from its beginning on may come to jump: its header is at hand now.
 void File::look_at_beginning(const ReadRequest& request) {
+  if (request.offset != FileOffset(0) || request.pinned_count == 0 || request.cursor == nullptr) return;
+  if (!tensors_.is_unknown() || content_.is_edited()) return;
   const CachedChunk* const first = request.pinned[0];
-  if (request.offset != FileOffset(0) || request.cursor == nullptr || first == nullptr || first->detached) return;
-  if (can_be_looked_at(*first) && tensors_.is_wanted(true)) find_tensors(*first);
+  if (first != nullptr && !first->detached && can_be_looked_at(*first)) find_tensors(*first);
 }
 
-// He jumps already.
+// He jumps already. While the file is changed its header is not what it will be.
 void File::look_for_tensors(Deferred& deferred) {
+  if (!tensors_.is_unknown() || content_.is_edited()) return;
   const ChunkIndex first(0);
-  const CachedChunk* const chunk = cache_.find(first);
-  if (chunk != nullptr) {
-    if (can_be_looked_at(*chunk) && tensors_.is_wanted(true)) find_tensors(*chunk);
+  if (const CachedChunk* const chunk = cache_.find(first); chunk != nullptr) {
+    if (can_be_looked_at(*chunk)) find_tensors(*chunk);
     return;
   }
   const Extent extent = content_.extent(first);
   Buffer* buffer = nullptr;
-  if (!extent.exists() || extent.is_away() || !tensors_.is_wanted(false) ||
+  if (!extent.exists() || extent.is_away() || !tensors_.count_jump() ||
       !context_.pool->acquire(1, &buffer, nullptr, this))
     return;
-  tensors_.ask();  // answered when it is loaded
+  tensors_.await_header();
   begin_load(cache_.adopt(*buffer, *this, first), deferred.ahead);
+}
+
+// A load of chunk 0 has ended.
+void File::header_came(const CachedChunk& first, const Status& status) {
+  if (!tensors_.awaits_header() || first.transfer.part.length > 0) return;
+  if (status.is_ok() && !first.detached)
+    find_tensors(first);
+  else
+    tensors_.forget();
 }
 
 // `first` is chunk 0, which has its bytes.
@@ -66,7 +76,7 @@ void File::find_tensors(const CachedChunk& first) {
   });
 }
 
-// False: there is nothing to be had ahead of him in this way.
+// False: nothing can be read ahead in this way, where he is. (How far the kernel reads may not be known yet: true.)
 bool File::read_tensors_ahead(TensorHops& hops, Deferred& deferred) {
   const uint64_t chunk_size = context_.stripes.chunk_size;
   const uint64_t chunks_each = round_up(2 * hops.reach, chunk_size) / chunk_size + 1;

@@ -6,10 +6,9 @@ namespace fpfs {
 
 // --- knowing ---------------------------------------------------------------------------------------------------------
 
-bool TensorStarts::is_wanted(bool is_at_hand) {
+bool TensorStarts::count_jump() {
   constexpr unsigned kJumps = 3;
-  if (state_ != State::kUnknown) return false;
-  return is_at_hand || ++jumps_ >= kJumps;
+  return ++jumps_ >= kJumps;
 }
 
 uint64_t TensorStarts::ask() {
@@ -73,11 +72,10 @@ bool is_around(const TensorHops& hops, const TensorHops::Range& request) {
          (request.begin >= page && request.begin < page + std::max(hops.before, hops.reach));
 }
 
-// Not yet one of the halves around the page that the reader is expected at, but further out.
-bool comes_with(const std::optional<uint64_t>& page, const TensorHops::Range& request, bool is_jump) {
-  if (!page) return false;
-  return ends_close_before(request, *page) ||
-         (is_jump && request.begin >= *page && request.begin - *page < TensorStarts::kReachMax);
+// A jump to what the kernel reads around `page`, further out than its halves.
+bool comes_with(const std::optional<uint64_t>& page, const TensorHops::Range& jump) {
+  return page &&
+         (ends_close_before(jump, *page) || (jump.begin >= *page && jump.begin - *page < TensorStarts::kReachMax));
 }
 
 void learn(TensorHops& hops, const TensorHops::Range& request) {
@@ -110,12 +108,12 @@ bool TensorStarts::note(TensorHops& hops, FileOffset offset, uint32_t length, bo
   const std::optional<uint64_t> cause = cause_of(expected, request.begin, request.end);
   if (cause && cause != hops.at && hops.jump) {
     move(hops, *cause);
-    if (comes_with(cause, *hops.jump, true)) learn(hops, *hops.jump);
+    if (comes_with(cause, *hops.jump)) learn(hops, *hops.jump);
     hops.jump.reset();
     learn(hops, request);
   } else if (cause ? cause == hops.at : hops.kept_to > 0 && is_around(hops, request)) {
     learn(hops, request);
-  } else if (cause || hops.kept_to == 0 || !comes_with(expected, request, is_jump)) {
+  } else if (cause || hops.kept_to == 0 || !is_jump || !comes_with(expected, request)) {
     if (is_jump) hops.kept_to = hops.named = 0;
     return false;
   }

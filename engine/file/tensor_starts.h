@@ -45,16 +45,19 @@ class TensorStarts {
   static constexpr uint64_t kReachMax = 2 * kMiB;
 
   // --- knowing, which the owner sees to ----------------------------------------------------------------------------
-  // A reader jumps, and nothing is known nor asked for: whether it is time to look at chunk 0. Where that is not at hand
-  // it takes some jumps until it is worth loading.
-  bool is_wanted(bool is_at_hand);
-  // From here on it is asked for: the question's number.
+  // Nothing is known, nor on its way.
+  bool is_unknown() const { return state_ == State::kUnknown; }
+  // A reader jumps, and the header is not at hand. True: this was one of some jumps, and it is worth loading.
+  bool count_jump();
+  // It is being loaded.
+  void await_header() { state_ = State::kAwaited; }
+  bool awaits_header() const { return state_ == State::kAwaited; }
+  // It is being looked at: the question's number.
   uint64_t ask();
-  bool is_asked() const { return state_ == State::kAsked; }
   // The answer to the question that was asked last; others are late. Bytes from the beginning of the file, ascending;
   // none: it is no such file.
   void know(uint64_t question, const std::vector<uint64_t>& begins);
-  // The header is another one.
+  // The header is another one, or did not come.
   void forget();
 
   // --- of one reader -----------------------------------------------------------------------------------------------
@@ -66,7 +69,7 @@ class TensorStarts {
   std::optional<uint64_t> next(const TensorHops& hops, uint64_t count_max) const;
 
  private:
-  enum class State : uint8_t { kUnknown, kAsked, kKnown };
+  enum class State : uint8_t { kUnknown, kAwaited, kAsked, kKnown };
 
   std::optional<uint64_t> first_from(uint64_t offset) const;
   std::optional<uint64_t> behind(uint64_t page, uint64_t reach) const;

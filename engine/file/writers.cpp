@@ -161,7 +161,6 @@ Status File::revert(Deferred& deferred) {
     return Status::error(StatusCode::kIoError, "a member hangs that has a healed chunk on its way");
   healing_.slots_were_reset();
   drop_chunks(ChunkIndex(0), kChunksEnd, deferred);
-  tensors_.forget();
   deferred.previous = std::move(previous_);
   reserved_.remove(content_.file_id(), ChunkIndex(0), kChunksEnd);
   content_.clear(placement_.start_generation());

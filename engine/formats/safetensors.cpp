@@ -71,47 +71,58 @@ Status decode_metadata(const Json& entry, TensorHeader& header) {
   return Status::ok();
 }
 
-// Takes out of a header where its tensors begin, and needs no memory but for that.
+// Takes out of a header where its tensors begin, {"tensor": {"data_offsets": [this, ...], ...}, ...}, and needs no memory
+// but for that.
 class BeginsReader final : public nlohmann::json_sax<Json> {
  public:
   BeginsReader(std::vector<uint64_t>& begins, size_t count_max) : begins_(begins), count_max_(count_max) {}
 
-  bool start_object(size_t) override { return open(); }
-  bool end_object() override { return close(); }
-  bool start_array(size_t) override { return open(); }
-  bool end_array() override { return close(); }
   bool key(string_t& name) override {
-    is_place_ = depth_ == 2 && name == "data_offsets";
+    if (depth_ == 1) is_tensor_ = name != kMetadataName;
+    is_place_ = depth_ == 2 && is_tensor_ && name == "data_offsets";
     return true;
   }
-  bool number_unsigned(number_unsigned_t value) override {
-    if (!is_place_) return true;
-    is_place_ = false;  // the other one is its end
-    begins_.push_back(value);
-    return begins_.size() <= count_max_;
+  bool start_object(size_t) override {
+    ++depth_;
+    return other();
   }
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
-
- private:
-  bool open() {
+  bool end_object() override {
+    --depth_;
+    return other();
+  }
+  bool start_array(size_t) override {
     ++depth_;
     return true;
   }
-  bool close() {
+  bool end_array() override {
     --depth_;
+    return other();
+  }
+  bool number_unsigned(number_unsigned_t value) override {
+    if (!is_place_ || depth_ != 3) return other();
+    is_place_ = false;  // the next one is its end
+    begins_.push_back(value);
+    return begins_.size() <= count_max_;
+  }
+  bool null() override { return other(); }
+  bool boolean(bool) override { return other(); }
+  bool number_integer(number_integer_t) override { return other(); }
+  bool number_float(number_float_t, const string_t&) override { return other(); }
+  bool string(string_t&) override { return other(); }
+  bool binary(binary_t&) override { return other(); }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+
+ private:
+  bool other() {
+    is_place_ = false;
     return true;
   }
 
   std::vector<uint64_t>& begins_;
   const size_t count_max_;
   unsigned depth_ = 0;
-  bool is_place_ = false;
+  bool is_tensor_ = false;
+  bool is_place_ = false;  // of the first number of an array that begins here
 };
 
 }  // namespace

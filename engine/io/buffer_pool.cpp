@@ -245,11 +245,15 @@ bool BufferPool::others_may_go_on(const Waiter& first) const {
 
 void BufferPool::run_waiters() {
   // A waiter that is queued while this reads zero saw, under the lock, everything that the caller had freed before.
-  if (waiting_.load() > 0) wake(false);
+  if (waiting_.load() > 0) wake();
 }
 
-void BufferPool::retry_waiters() {
-  wake(true);
+void BufferPool::retry_waiters(std::chrono::milliseconds delay) {
+  {
+    const MutexLock lock(mutex_);
+    (delay == kRetryBusy ? busy_retry_wanted_ : retry_in_case_wanted_) = false;
+  }
+  wake();
 }
 
 void BufferPool::expire_waiters(uint64_t since_ns) {
@@ -268,10 +272,9 @@ void BufferPool::expire_waiters(uint64_t since_ns) {
   run_waiters();
 }
 
-void BufferPool::wake(bool is_retry) {
+void BufferPool::wake() {
   bool ask_retry = false;
   mutex_.lock();
-  if (is_retry) busy_retry_wanted_ = retry_in_case_wanted_ = false;
   // One thread at a time, and no recursion: the running one sees what the other has freed, since it looks at the lists
   // again, under the lock, before it stops.
   if (!waking_) {

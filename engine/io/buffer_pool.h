@@ -85,7 +85,7 @@ class BufferPool {
   // Called when a request had to wait because buffers are short: owners of dirty, partly filled buffers should write
   // them out. Locks of acquire()'s caller are held: post, do not do it here.
   using PressureHook = void (*)(void* context);
-  // Must arrange for one call of retry_waiters() after `delay`, on an executor. Locks of the caller may be held.
+  // Must arrange for one call of retry_waiters(delay) after `delay`, on an executor. Locks of the caller may be held.
   using RetryHook = void (*)(void* context, std::chrono::milliseconds delay);
   // For an owner who is busy; and in case that run_waiters() is not called, which it is, nearly always, and at once.
   static constexpr std::chrono::milliseconds kRetryBusy{1}, kRetryInCase{10};
@@ -123,7 +123,7 @@ class BufferPool {
   // Calls the waiters that can go on, until the first that cannot. Call it without locks after having freed something.
   void run_waiters();
   // The same, as the answer to a RetryHook.
-  void retry_waiters();
+  void retry_waiters(std::chrono::milliseconds delay);
   // Calls every waiter that was queued at or before `since_ns`, marked as expired: when transfers that hang keep the
   // buffers, waiting has to end.
   void expire_waiters(uint64_t since_ns);
@@ -152,7 +152,7 @@ class BufferPool {
   bool head_may_go_on() const FPFS_REQUIRES(mutex_);
   bool others_may_go_on(const Waiter& first) const FPFS_REQUIRES(mutex_);
   void freed(Buffer& buffer, Buffer::List to, bool front);
-  void wake(bool is_retry);
+  void wake();
 
   mutable Mutex mutex_;
   unsigned ahead_ FPFS_GUARDED_BY(mutex_) = 0;
@@ -162,7 +162,7 @@ class BufferPool {
   IntrusiveList<Waiter, &Waiter::link> waiters_ FPFS_GUARDED_BY(mutex_);
   Counters counters_ FPFS_GUARDED_BY(mutex_);  // the sums; the rest is in the lists
   std::atomic<unsigned> waiting_{0};           // length of the waiters' list; written under mutex_
-  // The hook was called, retry_waiters() not yet.
+  // The hook was called so, and retry_waiters() not yet.
   bool busy_retry_wanted_ FPFS_GUARDED_BY(mutex_) = false;
   bool retry_in_case_wanted_ FPFS_GUARDED_BY(mutex_) = false;
   // A thread is calling waiters; which one, and what came of the callback that it is in.

@@ -56,8 +56,8 @@ Status Store::Impl::start() {
   pool->set_retry_hook(
       [](void* self, std::chrono::milliseconds delay) {
         auto& impl = *static_cast<Impl*>(self);
-        impl.tasks.post_after(delay, [&impl] {
-          impl.pool->retry_waiters();
+        impl.tasks.post_after(delay, [&impl, delay] {
+          impl.pool->retry_waiters(delay);
           impl.relieve_pressure();
         });
       },

@@ -122,30 +122,47 @@ TEST_F(TensorStartsTest, ShortRequestsAreNotLookedAt) {
   EXPECT_TRUE(named().empty());
 }
 
+// Whoever comes by the page that is expected, without a jump, reads on.
+TEST_F(TensorStartsTest, WhoReadsOnToTheNextTensorIsNoHopper) {
+  constexpr uint64_t kSmall = 3 * kMiB;
+  std::vector<uint64_t> begins;
+  for (unsigned i = 0; i < 16; ++i) begins.push_back(kHeader + kTensor + i * kSmall);
+  starts_.know(starts_.ask(), begins);
+  const uint64_t first = page(1);
+  for (unsigned i = 0; i < 2; ++i) {
+    EXPECT_FALSE(note(first + i * kSmall - kMiB, kMiB, true) && i == 0);
+    EXPECT_EQ(note(first + i * kSmall, kMiB, false), i == 1);
+  }
+  EXPECT_FALSE(note(first + kSmall + kMiB, kMiB, false));
+  EXPECT_FALSE(note(first + kSmall + 2 * kMiB, kMiB, false));
+}
+
 TEST_F(TensorStartsTest, NothingIsKnownOfContentThatHasChanged) {
   hop(1, 2 * kMiB, kMiB, false);
   const uint64_t late = starts_.ask();
   starts_.forget();
+  EXPECT_TRUE(starts_.is_unknown());
   EXPECT_FALSE(hop(2, 2 * kMiB, kMiB, false));
   EXPECT_TRUE(named().empty());
   const uint64_t question = starts_.ask();
   starts_.know(late, {kHeader + 2 * kTensor, kHeader + 3 * kTensor});
-  EXPECT_TRUE(starts_.is_asked());
+  EXPECT_FALSE(hop(2, 2 * kMiB, kMiB, false));
+  EXPECT_FALSE(hop(3, 2 * kMiB, kMiB, false));
   starts_.know(question, {kHeader});  // fewer than the reader has seen
-  EXPECT_FALSE(starts_.is_asked());
+  EXPECT_FALSE(starts_.is_unknown());
   EXPECT_FALSE(hop(2, 2 * kMiB, kMiB, false));
 }
 
-TEST(TensorStartsWantedTest, WhatIsNotAtHandIsWantedBehindSomeJumps) {
+TEST(TensorStartsLoadTest, AHeaderIsWorthLoadingBehindSomeJumps) {
   TensorStarts starts;
-  EXPECT_FALSE(starts.is_wanted(false));
-  EXPECT_FALSE(starts.is_wanted(false));
-  EXPECT_TRUE(starts.is_wanted(false));
-  EXPECT_TRUE(TensorStarts().is_wanted(true));
-  starts.know(starts.ask(), {});
-  EXPECT_FALSE(starts.is_wanted(true));
-  starts.forget();
-  EXPECT_TRUE(starts.is_wanted(true));
+  EXPECT_FALSE(starts.count_jump());
+  EXPECT_FALSE(starts.count_jump());
+  EXPECT_TRUE(starts.count_jump());
+  starts.await_header();
+  EXPECT_TRUE(starts.awaits_header());
+  EXPECT_FALSE(starts.is_unknown());
+  starts.forget();  // it did not come
+  EXPECT_TRUE(starts.is_unknown());
 }
 
 }  // namespace

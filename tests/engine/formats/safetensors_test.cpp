@@ -125,5 +125,37 @@ TEST(SafetensorsTest, DamagedHeaders) {
   }
 }
 
+std::vector<uint64_t> begins_in(const std::string& header, uint64_t content, size_t count_max = 100) {
+  std::vector<uint64_t> begins = find_tensor_begins(bytes_of(header), 8 + header.size() + content, count_max);
+  for (uint64_t& begin : begins) begin -= 8 + header.size();
+  return begins;
+}
+
+TEST(SafetensorsTest, WhereTensorsBeginIsFound) {
+  TensorHeader header;
+  header.tensors = {{"byte", "U8", {3}}, {"two", "F32", {2, 5}}, {"none", "BF16", {0, 7}}, {"one", "I64", {}}};
+  header.metadata = {{"data_offsets", "7"}};
+  const std::string encoded = *encode_tensor_header(header);
+  EXPECT_EQ(begins_in(encoded.substr(8), 51), (std::vector<uint64_t>{0, 8, 48, 48}));
+  EXPECT_EQ(begins_in(encoded.substr(8), 51, 4).size(), 4u);
+  EXPECT_TRUE(begins_in(encoded.substr(8), 51, 3).empty());   // more than are wanted
+  EXPECT_TRUE(begins_in(encoded.substr(8), 47).empty());      // behind the end of the file
+  EXPECT_TRUE(begins_in(encoded.substr(8, 60), 51).empty());  // cut off
+  EXPECT_EQ(begins_in(R"({"b": {"data_offsets": [9, 12]}, "a": {"shape": [3], "data_offsets": [4, 9]}})", 12),
+            (std::vector<uint64_t>{4, 9}));
+}
+
+TEST(SafetensorsTest, OtherNumbersAreNoBeginnings) {
+  for (const char* const header :
+       {"", "5", "[]", "{}", R"([{"data_offsets": [1, 2]}])", R"({"data_offsets": [1, 2]})",
+        R"({"__metadata__": {"data_offsets": [1, 2]}})", R"({"a": {"shape": [1, 2]}})", R"({"a": {"data_offsets": 1}})",
+        R"({"a": {"data_offsets": {"b": 1}}})", R"({"a": {"data_offsets": [[1, 2]]}})",
+        R"({"a": {"data_offsets": [-1, 2]}})", R"({"a": {"data_offsets": ["1", 2]}})",
+        R"({"a": {"data_offsets": [18446744073709551616, 2]}})", R"({"a": {"b": {"data_offsets": [1, 2]}}})"})
+    EXPECT_TRUE(begins_in(header, 100).empty()) << header;
+  EXPECT_TRUE(begins_in(std::string(500'000, '['), 100).empty());
+  EXPECT_TRUE(begins_in(R"({"a": {"data_offsets": [18446744073709551615, 2]}})", 100).empty());
+}
+
 }  // namespace
 }  // namespace fpfs

@@ -435,13 +435,13 @@ TEST_F(BufferPoolTest, FreeingAsksForARetryOnceAndDoesNotCall) {
   pool_->release(*buffers[3]);
   EXPECT_EQ(retries_in_case_, 1);
   EXPECT_EQ(waiter.calls, 0);
-  pool_->retry_waiters();
+  pool_->retry_waiters(BufferPool::kRetryInCase);
   EXPECT_EQ(waiter.calls, 1);
   EXPECT_NE(got[2], nullptr);
   wait_for(waiter, 3, got);
   for (size_t i = 4; i < 8; ++i) pool_->release(*buffers[i]);
   EXPECT_EQ(retries_in_case_, 2);
-  pool_->retry_waiters();
+  pool_->retry_waiters(BufferPool::kRetryInCase);
   EXPECT_EQ(waiter.calls, 2);
   EXPECT_EQ(busy_retries_, 0);
 }
@@ -458,13 +458,16 @@ TEST_F(BufferPoolTest, ABusyOwnerIsAskedAgain) {
     std::thread([&] { wait_for(waiter, 1, got); }).join();
     EXPECT_EQ(busy_retries_, 1);
     EXPECT_EQ(pressures_, 0);  // there are enough, they are just out of reach
-    std::thread([&] { pool_->retry_waiters(); }).join();
+    std::thread([&] { pool_->retry_waiters(BufferPool::kRetryBusy); }).join();
     EXPECT_EQ(waiter.calls, 1);
     EXPECT_EQ(got[0], nullptr);
     EXPECT_EQ(busy_retries_, 2);
+    // What was arranged in case asks for no second one beside it.
+    std::thread([&] { pool_->retry_waiters(BufferPool::kRetryInCase); }).join();
+    EXPECT_EQ(busy_retries_, 2);
   }
-  pool_->retry_waiters();
-  EXPECT_EQ(waiter.calls, 2);
+  pool_->retry_waiters(BufferPool::kRetryBusy);
+  EXPECT_EQ(waiter.calls, 3);
   EXPECT_EQ(got[0], buffers[0]);
   EXPECT_EQ(retries_in_case_, 0);
   EXPECT_EQ(busy_retries_, 2);
@@ -566,7 +569,7 @@ TEST_F(BufferPoolTest, ManyThreadsShareATinyPool) {
   pool_->set_retry_hook(
       [](void* context, std::chrono::milliseconds delay) {
         auto& self = *static_cast<Retrier*>(context);
-        self.executor.post_after(delay, [&self] { self.pool.retry_waiters(); });
+        self.executor.post_after(delay, [&self, delay] { self.pool.retry_waiters(delay); });
       },
       &retrier);
   std::deque<Worker> workers;
