@@ -321,6 +321,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void unpin_all(ReadRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void build_reply(ReadRequest& request) FPFS_REQUIRES(mutex_);
   void read_ahead(ReadCursor& cursor, FileOffset offset, uint32_t length, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  bool load_ahead(ChunkIndex index, Deferred& deferred) FPFS_REQUIRES(mutex_);
   bool is_part_enough(const ReadRequest& request) const FPFS_REQUIRES(mutex_);
   void begin_load(CachedChunk& chunk, SubmitList& loads) FPFS_REQUIRES(mutex_);
   void begin_part_load(CachedChunk& chunk, const ReadRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);

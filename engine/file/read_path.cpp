@@ -236,14 +236,20 @@ void File::read_ahead(ReadCursor& cursor, FileOffset offset, uint32_t length, De
     const Extent extent = content_.extent(index);
     if (extent.is_away() && index >= last_run) return;
     cursor.ahead = index + 1;
-    if (!extent.exists() || cache_.find(index) != nullptr) continue;
-    Buffer* buffer = nullptr;
-    if (!context_.pool->acquire_ahead(&buffer, this)) {
+    if (!load_ahead(index, deferred)) {
       cursor.ahead = index;
       return;
     }
-    begin_load(cache_.adopt(*buffer, *this, index), deferred.ahead);
   }
+}
+
+// The chunk, if it is stored and not in memory. False: there is no buffer for it.
+bool File::load_ahead(ChunkIndex index, Deferred& deferred) {
+  if (!content_.extent(index).exists() || cache_.find(index) != nullptr) return true;
+  Buffer* buffer = nullptr;
+  if (!context_.pool->acquire_ahead(&buffer, this)) return false;
+  begin_load(cache_.adopt(*buffer, *this, index), deferred.ahead);
+  return true;
 }
 
 // --- loads ----------------------------------------------------------------------------------------------------------

@@ -87,12 +87,8 @@ bool File::read_tensors_ahead(TensorHops& hops, Deferred& deferred) {
     const FileOffset begin(*page - std::min(*page, hops.reach)), end(*page + hops.reach);
     const ChunkIndex last = std::min(context_.stripes.chunks_end(end), content_end);
     for (ChunkIndex index = context_.stripes.chunk_of(begin); index < last; ++index) {
-      const Extent extent = content_.extent(index);
-      if (extent.is_away()) return false;
-      if (!extent.exists() || cache_.find(index) != nullptr) continue;
-      Buffer* buffer = nullptr;
-      if (!context_.pool->acquire_ahead(&buffer, this)) return true;
-      begin_load(cache_.adopt(*buffer, *this, index), deferred.ahead);
+      if (content_.extent(index).is_away()) return false;
+      if (!load_ahead(index, deferred)) return true;
     }
     hops.name(*page);
   }

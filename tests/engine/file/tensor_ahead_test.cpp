@@ -6,6 +6,7 @@
 
 #include "engine/formats/safetensors.h"
 #include "tests/engine/file/sim_array.h"
+#include "tests/support/tensor_header.h"
 
 namespace fpfs::test {
 namespace {
@@ -22,12 +23,6 @@ std::string header_of(uint64_t metadata_bytes = 0, unsigned empty_tensors = 0) {
   const Result<std::string> encoded = encode_tensor_header(header);
   EXPECT_TRUE(encoded.is_ok()) << encoded.status().message();
   return *encoded;
-}
-
-std::string with_length(const std::string& header) {
-  std::string encoded(8, '\0');
-  for (unsigned i = 0; i < 8; ++i) encoded[i] = static_cast<char>(uint64_t{header.size()} >> (8 * i) & 0xff);
-  return encoded + header;
 }
 
 class TensorAheadTest : public ::testing::Test {

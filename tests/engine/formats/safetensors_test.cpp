@@ -6,17 +6,15 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/tensor_header.h"
+
 namespace fpfs {
 namespace {
 
+using test::with_length;
+
 std::span<const std::byte> bytes_of(const std::string& text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
-
-std::string with_length(const std::string& header) {
-  std::string encoded;
-  for (unsigned i = 0; i < 8; ++i) encoded.push_back(static_cast<char>(uint64_t{header.size()} >> (8 * i) & 0xff));
-  return encoded + header;
 }
 
 Result<TensorHeader> decode(const std::string& encoded, uint64_t file_size) {
