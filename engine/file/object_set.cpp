@@ -55,13 +55,18 @@ ObjectSet::~ObjectSet() {
   for (const MemberIndex m : members()) array_.handles(m).remove(objects_[m]);
 }
 
-// A failure stays with the object: whoever syncs it gets it, and nobody else is told.
 void ObjectSet::Object::before_close(Handle handle) {
-  if (!unsynced.load()) return;
+  if (has_unsynced()) sync(handle);
+}
+
+void ObjectSet::Object::sync(Handle handle) {
+  const uint64_t covers = changes.load();
   const Status status = storage->fdatasync(handle);
-  if (status.is_ok()) return unsynced.store(false);
-  MutexLock lock(mutex);
-  if (sync_failure.is_ok()) sync_failure = status;
+  if (!status.is_ok()) {
+    MutexLock lock(mutex);
+    if (sync_failure.is_ok()) sync_failure = status;
+  }
+  synced.store(covers);
 }
 
 Result<HandleCache::Pin> ObjectSet::open_for_transfer(MemberIndex member, Use use) {
@@ -218,7 +223,7 @@ Result<bool> ObjectSet::drop(MemberIndex member) {
     return removed;
   }
   object.exists.store(false);
-  object.unsynced.store(false);
+  object.synced.store(object.changes.load());
   object.touched.store(false);
   object.name_is_new.store(false);
   object.ahead_from.store(kNotAhead);
@@ -229,10 +234,12 @@ Result<bool> ObjectSet::drop(MemberIndex member) {
 
 Status ObjectSet::sync(MemberIndex member) {
   Object& object = objects_[member];
-  FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin handle, open_again(member));
-  if (!handle.is_set()) return Status::ok();
-  object.unsynced.store(false);
-  FPFS_RETURN_IF_ERROR(storage_.fdatasync(handle.get()));
+  // Else it was synced when its handle was closed to make room for another.
+  if (object.has_unsynced()) {
+    FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin handle, open_again(member));
+    if (!handle.is_set()) return Status::ok();
+    if (object.has_unsynced()) object.sync(handle.get());
+  }
   {
     MutexLock lock(object.mutex);
     FPFS_RETURN_IF_ERROR(object.sync_failure);

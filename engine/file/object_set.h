@@ -73,10 +73,10 @@ class ObjectSet {
   Result<bool> drop(MemberIndex member);
   // Makes [offset, offset + length) a hole.
   Status punch(MemberIndex member, ObjectOffset offset, uint64_t length);
-  // A write completed. Said at its completion: one that is still on the drive is not covered by a sync that clears the
-  // mark meanwhile.
+  // A write completed. Said at its completion: one that is still on the drive is not covered by a sync that begins
+  // meanwhile.
   void touch(MemberIndex member) {
-    objects_[member].unsynced.store(true, std::memory_order_release);
+    objects_[member].changes.fetch_add(1);
     objects_[member].touched.store(true, std::memory_order_release);
   }
   // Written since the last clear.
@@ -105,14 +105,19 @@ class ObjectSet {
 
   struct Object : HandleCache::Slot {
     void before_close(Handle handle) override;
-    bool is_slow_to_close() const override { return unsynced.load(std::memory_order_relaxed); }
+    bool is_slow_to_close() const override { return has_unsynced(); }
+    // False: what was changed by now is durable, or `sync_failure` says why not.
+    bool has_unsynced() const { return synced.load() != changes.load(); }
+    // A failure stays with the object: whoever commits it gets it, and nobody else is told. It is not tried again.
+    void sync(Handle handle);
 
     Storage* storage = nullptr;
     std::atomic<bool> exists{false};    // it was opened, or made, once
     std::atomic<bool> dropped{false};   // it was, and is no more: there is nothing to sync or to trim
-    std::atomic<bool> unsynced{false};  // changed since the last sync began
+    std::atomic<uint64_t> changes{0};  // how often it was changed
+    std::atomic<uint64_t> synced{0};   // and of these before the last sync that has ended
     Mutex mutex;
-    Status sync_failure FPFS_GUARDED_BY(mutex);  // of a handle that was closed
+    Status sync_failure FPFS_GUARDED_BY(mutex);
     std::atomic<bool> touched{false};
     std::atomic<bool> name_is_new{false};
     std::atomic<ObjectOffset> ahead_from{kNotAhead};

@@ -81,6 +81,27 @@ TEST_P(ObjectHandlesTest, AFailedSyncOfAHandleThatMadeRoomFailsTheCommit) {
   for (const auto& file : others) EXPECT_TRUE(array_.commit(*file).is_ok());
 }
 
+TEST_P(ObjectHandlesTest, WhatWasSyncedToMakeRoomIsNotSyncedAgain) {
+  std::shared_ptr<File> first = write_new("first", 1);
+  std::vector<std::shared_ptr<File>> others;
+  for (unsigned i = 0; i < 2 * kKept; ++i) others.push_back(write_new("other" + std::to_string(i), i));
+  array_.sim().inject({.call = SimFault::Call::kSyncFile,
+                       .effect = SimFault::Effect::kError,
+                       .error = EIO,
+                       .filesystem = {},
+                       .role = SimRole::kObjects,
+                       .count = SimFault::kForever});
+  EXPECT_TRUE(array_.commit(*first).is_ok());
+  array_.sim().clear_faults();
+  first.reset();
+  others.clear();
+  array_.crash();
+  array_.open();
+  const Result<Bytes> read = array_.read_all(*array_.open("first"));
+  ASSERT_TRUE(read.is_ok()) << read.status().message();
+  EXPECT_TRUE(*read == make_bytes(2 * kTestChunk, 1));
+}
+
 // Content is cut off, or its saver killed, while its first writes are on their way to the drives: what they would have
 // made would stay for ever.
 TEST_P(ObjectHandlesTest, WhatIsGivenUpMakesNoObjects) {

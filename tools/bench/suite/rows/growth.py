@@ -39,6 +39,7 @@ class Figures:
         self._targets = {}
 
     def add(self, what, count, value, unit="s", exponent=LINEAR):
+        """`exponent`: the largest that it may have; None: a part of another figure, which has no target of its own."""
         self._targets[what] = exponent
         counts = self._found.setdefault(what, {})
         counts.setdefault(count, Samples(unit, [])).values.append(value)
@@ -48,13 +49,15 @@ class Figures:
         measures = []
         for what, counts in self._found.items():
             figures = {f"{count:,} {of}": samples for count, samples in counts.items()}
-            grows = self._targets[what] >= 1
+            target = self._targets[what]
+            grows = target is None or target >= 1
             if grows and counts[sizes[0]].unit == "s":
                 figures |= {f"each of {count:,}": Samples("µs", [value * 1e6 / count for value in samples.values])
                             for count, samples in counts.items()}
             # What does not grow is judged from the least to the most, what grows where it counts: at the end.
             first = sizes[-2] if grows else sizes[0]
-            measures.append(Measure(f"{group}: {what}", figures, [exponent(counts, first, sizes[-1], self._targets[what])]))
+            ratios = [exponent(counts, first, sizes[-1], target)] if target is not None else []
+            measures.append(Measure(f"{group}: {what}", figures, ratios))
         return measures
 
 
@@ -298,7 +301,8 @@ def hold_open(bench, mount, figures, count):
 
     try:
         figures.add("create", count, timed(create))
-        figures.add("write 4 KiB to each", count, timed(write))
+        written = timed(write)
+        figures.add("write 4 KiB to each", count, written, exponent=None)
         figures.add("commit one of them", count, median_of(APPENDS, append_and_sync), exponent=CONSTANT)
         figures.add("daemon's memory", count, mount.memory(), "B")
         bench.commands.note(["fpfs", "status", "--json", "MOUNT"])
@@ -306,7 +310,10 @@ def hold_open(bench, mount, figures, count):
     finally:
         figures.add("close", count, timed(close))
     bench.commands.note(["fpfs", "sync", "MOUNT"])
-    figures.add("sync", count, timed(lambda: bench.commands.run(bench.programs.fpfs, "sync", mount.path)))
+    synced = timed(lambda: bench.commands.run(bench.programs.fpfs, "sync", mount.path))
+    figures.add("sync", count, synced)
+    # Together: of more files than there are buffers, or objects that are kept open, the writes do what else the sync does.
+    figures.add("write, sync", count, written + synced)
 
 
 def members(bench, sizes):
