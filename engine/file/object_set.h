@@ -112,8 +112,8 @@ class ObjectSet {
     void sync(Handle handle);
 
     Storage* storage = nullptr;
-    std::atomic<bool> exists{false};    // it was opened, or made, once
-    std::atomic<bool> dropped{false};   // it was, and is no more: there is nothing to sync or to trim
+    std::atomic<bool> exists{false};   // it was opened, or made, once
+    std::atomic<bool> dropped{false};  // it was, and is no more: there is nothing to sync or to trim
     std::atomic<uint64_t> changes{0};  // how often it was changed
     std::atomic<uint64_t> synced{0};   // and of these before the last sync that has ended
     Mutex mutex;
