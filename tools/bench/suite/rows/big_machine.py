@@ -22,7 +22,7 @@ class Machine:
     """Seconds, and bytes a second, of the big machine. `slow`: how much slower its time runs here."""
     cores: int = 64
     members: int = 8
-    slow: int = 200
+    slow: int = 400
     copy: float = 12e9
     move: float = 12e9
     hash: float = 20e9
@@ -61,7 +61,7 @@ class Model:
     def __init__(self, bench):
         self.bench = bench
         self.is_tiny = bench.size < 256 * MIB
-        self.seconds = 0.4 if self.is_tiny else 2
+        self.seconds = 0.4 if self.is_tiny else 4
         self.loaded, self.alone = (MIB << 5, MIB << 6) if self.is_tiny else (LOADED, LOADED_ALONE)
         self.spent = {}  # load: core-seconds per 10⁹ bytes by kind of work
         self._shared = bench.scratch / "machine-cores"
@@ -211,7 +211,7 @@ def by_cores(bench, model):
     counts, streams = ((2,), 2) if model.is_tiny else ((1, 2, 4, 8, 16, 32, 64, 128), 64)
     with model.array(8, streams) as array:
         return sweep(bench, model, f"GB/s by cores, {streams} streams, 8 members",
-                     [(counted(count, "core"), Machine(cores=count, slow=min(200, max(50, 4 * count))), streams)
+                     [(counted(count, "core"), Machine(cores=count, slow=min(Machine.slow, max(50, 4 * count))), streams)
                       for count in counts], KINDS, array)
 
 
