@@ -367,6 +367,8 @@ void File::give_up_written(const std::vector<Healing::Written>& written, const S
     if (error_.is_ok() && (content_.is_edited() || commit_ != nullptr)) {
       fail(failure);
       discard_dirty(deferred);
+    } else {
+      for (const Healing::Written& one : written) one.objects->forget_failure(one.stored.member);
     }
   }
   run(deferred);

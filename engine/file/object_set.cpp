@@ -62,11 +62,13 @@ void ObjectSet::Object::before_close(Handle handle) {
 void ObjectSet::Object::sync(Handle handle) {
   const uint64_t covers = changes.load();
   const Status status = storage->fdatasync(handle);
-  if (!status.is_ok()) {
-    MutexLock lock(mutex);
-    if (sync_failure.is_ok()) sync_failure = status;
-  }
+  if (!status.is_ok()) note_failure(status);
   synced.store(covers);
+}
+
+void ObjectSet::Object::note_failure(const Status& status) {
+  MutexLock lock(mutex);
+  if (sync_failure.is_ok()) sync_failure = status;
 }
 
 Result<HandleCache::Pin> ObjectSet::open_for_transfer(MemberIndex member, Use use) {
@@ -195,8 +197,8 @@ Status ObjectSet::trim(MemberIndex member, ObjectOffset end) {
   if (allocated_end(member) <= end) return Status::ok();
   FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin handle, open_again(member));
   if (!handle.is_set()) return Status::ok();
-  touch(member);
   FPFS_RETURN_IF_ERROR(storage_.ftruncate(handle.get(), end.value()));
+  touch(member);
   object.allocated_end.store(std::min(object.allocated_end.load(), end));
   object.shared_end.store(std::min(object.shared_end.load(), end));
   return Status::ok();
@@ -234,6 +236,9 @@ Result<bool> ObjectSet::drop(MemberIndex member) {
 
 Status ObjectSet::sync(MemberIndex member) {
   Object& object = objects_[member];
+  // Of two at once, a commit and who heals, the kernel would tell one of a failure.
+  const MutexLock one_at_a_time(object.syncing);
+  if (object.dropped.load()) return Status::ok();
   // Else it was synced when its handle was closed to make room for another.
   if (object.has_unsynced()) {
     FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin handle, open_again(member));
@@ -244,12 +249,26 @@ Status ObjectSet::sync(MemberIndex member) {
     MutexLock lock(object.mutex);
     FPFS_RETURN_IF_ERROR(object.sync_failure);
   }
-  if (object.name_is_new.load()) {
-    FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin directory, array_.object_directory(member, file_));
-    FPFS_RETURN_IF_ERROR(storage_.fsync(directory.get()));
-    object.name_is_new.store(false);
+  if (object.name_is_new.exchange(false)) {
+    if (const Status synced = sync_directory(member); !synced.is_ok()) {
+      object.name_is_new.store(true);
+      object.note_failure(synced);
+      object.is_name_lost.store(true);
+      return synced;
+    }
   }
   return array_.check_running(member);
+}
+
+Status ObjectSet::sync_directory(MemberIndex member) {
+  FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin directory, array_.object_directory(member, file_));
+  return storage_.fsync(directory.get());
+}
+
+void ObjectSet::forget_failure(MemberIndex member) {
+  Object& object = objects_[member];
+  MutexLock lock(object.mutex);
+  if (!object.is_name_lost.load()) object.sync_failure = Status::ok();
 }
 
 Status ObjectSet::punch(MemberIndex member, ObjectOffset offset, uint64_t length) {
@@ -258,8 +277,10 @@ Status ObjectSet::punch(MemberIndex member, ObjectOffset offset, uint64_t length
     FPFS_ASSIGN_OR_RETURN(const struct stat attributes, storage_.fstat(object));
     const ObjectOffset size(static_cast<uint64_t>(attributes.st_size));
     if (offset >= size) return Status::ok();
-    return storage_.fallocate(object, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset.value(),
-                              std::min(length, size - offset));
+    FPFS_RETURN_IF_ERROR(storage_.fallocate(object, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset.value(),
+                                            std::min(length, size - offset)));
+    objects_[member].changes.fetch_add(1);
+    return Status::ok();
   };
   const HandleCache::Pin handle = array_.handles(member).find(objects_[member]);
   if (handle.is_set()) return punch_in(handle.get());

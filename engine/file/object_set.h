@@ -58,9 +58,12 @@ class ObjectSet {
   }
   // Gives back what preallocation took beyond `end` (a multiple of kIoAlignment).
   Status trim(MemberIndex member, ObjectOffset end);
-  // fdatasync (and, when the object is new, fsync of its directory): durable on return. Of an object that was used. A
-  // failure leaves unknown what is on the drive: a sync behind it that succeeds says nothing.
+  // fdatasync (and, when the object is new, fsync of its directory): durable on return. Of an object that was used; one
+  // that was not changed since it was synced is not opened for that. A failure leaves unknown what is on the drive: it is
+  // told to everybody who comes behind it, and not tried again.
   Status sync(MemberIndex member);
+  // Nothing that somebody may come to was written to the object before its sync failed. (Its name somebody may.)
+  void forget_failure(MemberIndex member);
   // Up to where the object is known to be allocated; 0 when it was not used.
   ObjectOffset allocated_end(MemberIndex member) const {
     const Object& object = objects_[member];
@@ -73,8 +76,8 @@ class ObjectSet {
   Result<bool> drop(MemberIndex member);
   // Makes [offset, offset + length) a hole.
   Status punch(MemberIndex member, ObjectOffset offset, uint64_t length);
-  // A write completed. Said at its completion: one that is still on the drive is not covered by a sync that begins
-  // meanwhile.
+  // The object was changed. Of a write said at its completion: one that is still on the drive is not covered by a sync
+  // that begins meanwhile.
   void touch(MemberIndex member) {
     objects_[member].changes.fetch_add(1);
     objects_[member].touched.store(true, std::memory_order_release);
@@ -100,26 +103,30 @@ class ObjectSet {
                                      bool for_write);
   // A handle of an object that was used before; not set: it was dropped.
   Result<HandleCache::Pin> open_again(MemberIndex member);
+  Status sync_directory(MemberIndex member);
 
   static constexpr ObjectOffset kNotAhead{UINT64_MAX};
 
   struct Object : HandleCache::Slot {
     void before_close(Handle handle) override;
     bool is_slow_to_close() const override { return has_unsynced(); }
-    // False: what was changed by now is durable, or `sync_failure` says why not.
+    // False: what its content was by now is durable, or `sync_failure` says why not.
     bool has_unsynced() const { return synced.load() != changes.load(); }
-    // A failure stays with the object: whoever commits it gets it, and nobody else is told. It is not tried again.
+    // A failure stays with the object: who syncs it by ObjectSet::sync() is told, and nobody else.
     void sync(Handle handle);
+    void note_failure(const Status& status);
 
     Storage* storage = nullptr;
     std::atomic<bool> exists{false};   // it was opened, or made, once
     std::atomic<bool> dropped{false};  // it was, and is no more: there is nothing to sync or to trim
-    std::atomic<uint64_t> changes{0};  // how often it was changed
-    std::atomic<uint64_t> synced{0};   // and of these before the last sync that has ended
+    std::atomic<uint64_t> changes{0};  // counted up by each
+    std::atomic<uint64_t> synced{0};   // how many there were when the last sync that has ended began
+    Mutex syncing;
     Mutex mutex;
     Status sync_failure FPFS_GUARDED_BY(mutex);
     std::atomic<bool> touched{false};
     std::atomic<bool> name_is_new{false};
+    std::atomic<bool> is_name_lost{false};  // by a sync that failed
     std::atomic<ObjectOffset> ahead_from{kNotAhead};
     std::atomic<ObjectOffset> allocated_end{ObjectOffset()};
     std::atomic<ObjectOffset> shared_end{ObjectOffset()};

@@ -122,6 +122,52 @@ TEST_P(ObjectHandlesTest, WhatIsGivenUpMakesNoObjects) {
             StatusCode::kNotFound);
 }
 
+// A commit and who heals: of two calls at once the kernel tells one.
+TEST_P(ObjectHandlesTest, AFailedSyncIsToldToEverybodyWhoSyncs) {
+  auto& array = const_cast<Array&>(array_.store().array());
+  constexpr MemberIndex kMember(0);
+  for (unsigned i = 0; i < 50; ++i) {
+    ObjectSet objects(array_.sim(), array, nullptr, array.member_count(), FileId(2000 + i), Generation(1), false);
+    ASSERT_TRUE(objects.open_for_transfer(kMember, ObjectSet::Use::kWrite).is_ok());
+    array_.sim().inject({.call = SimFault::Call::kSyncFile,
+                         .effect = SimFault::Effect::kError,
+                         .error = EIO,
+                         .filesystem = {},
+                         .role = SimRole::kObjects});
+    std::atomic<unsigned> ready{0};
+    const auto sync = [&] {
+      ++ready;
+      while (ready.load() < 2) std::this_thread::yield();
+      return objects.sync(kMember);
+    };
+    Status of_other;
+    std::thread other([&] { of_other = sync(); });
+    const Status own = sync();
+    other.join();
+    EXPECT_EQ(own.errno_value(), EIO);
+    EXPECT_EQ(of_other.errno_value(), EIO);
+    EXPECT_EQ(objects.sync(kMember).errno_value(), EIO) << "nor is it tried again";
+    array_.sim().clear_faults();
+  }
+}
+
+TEST_P(ObjectHandlesTest, AFailedSyncOfAnObjectsNameIsNotTriedAgain) {
+  auto& array = const_cast<Array&>(array_.store().array());
+  constexpr MemberIndex kMember(0);
+  ObjectSet objects(array_.sim(), array, nullptr, array.member_count(), FileId(77), Generation(1), false);
+  ASSERT_TRUE(objects.open_for_transfer(kMember, ObjectSet::Use::kWrite).is_ok());
+  array_.sim().inject({.call = SimFault::Call::kSyncDirectory,
+                       .effect = SimFault::Effect::kError,
+                       .error = EIO,
+                       .filesystem = {},
+                       .role = SimRole::kObjects});
+  EXPECT_EQ(objects.sync(kMember).errno_value(), EIO);
+  EXPECT_EQ(objects.sync(kMember).errno_value(), EIO);
+  objects.forget_failure(kMember);
+  EXPECT_EQ(objects.sync(kMember).errno_value(), EIO) << "a name is there for everybody";
+  array_.sim().clear_faults();
+}
+
 // An object that holds nothing may be dropped at any moment, also while a commit syncs what was written to it and given up.
 TEST_P(ObjectHandlesTest, AnObjectThatIsDroppedWhileItIsSyncedIsNoFailure) {
   auto& array = const_cast<Array&>(array_.store().array());

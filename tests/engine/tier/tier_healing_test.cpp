@@ -373,6 +373,13 @@ TEST_P(TierHealingTest, ADriveThatTakesNothingKeepsNobodyFromReading) {
     EXPECT_EQ(world.status().chunks_healed, 0u);
     EXPECT_TRUE(file->error().is_ok()) << file->error().message();
     EXPECT_FALSE(world.status().read_only);
+    // Nor, when it takes what comes again, from writing: of theirs nothing was lost.
+    world.world().sim().clear_faults();
+    const size_t begin = kDamaged * kTestChunk, end = std::min<size_t>(begin + kTestChunk, kLength);
+    ASSERT_TRUE(world.array().write(*file, begin, Bytes(content_.begin() + begin, content_.begin() + end)).is_ok());
+    const Status committed = world.array().commit(*file);
+    EXPECT_TRUE(committed.is_ok()) << committed.message();
+    expect_right(world);
   }
 }
 
