@@ -356,7 +356,8 @@ void File::finish_heals() {
 }
 
 // Nobody's content is lost, unless somebody began to change the file: what the sync that failed has lost may be theirs.
-// The slots stay taken: nobody trims a drive that fails.
+// It may also be what else was healed or moved, which is not recorded either. The slots stay taken: nobody trims a drive
+// that fails.
 void File::give_up_written(const std::vector<Healing::Written>& written, const Status& failure) {
   log(LogLevel::kWarning, "{}: what was healed or moved stays where it was: {}", path(), failure.message());
   Deferred deferred;
@@ -367,8 +368,9 @@ void File::give_up_written(const std::vector<Healing::Written>& written, const S
     if (error_.is_ok() && (content_.is_edited() || commit_ != nullptr)) {
       fail(failure);
       discard_dirty(deferred);
-    } else {
-      for (const Healing::Written& one : written) one.objects->forget_failure(one.stored.member);
+    } else if (placement_.objects() != nullptr) {
+      healing_.begin_anew();
+      placement_.objects()->forget_failures();
     }
   }
   run(deferred);

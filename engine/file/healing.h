@@ -80,8 +80,9 @@ class Healing {
   void note_recorded(ChunkIndex chunk) { recorded_.insert(chunk); }
   bool was_recorded(ChunkIndex chunk) const { return recorded_.contains(chunk); }
 
-  // Which slots are taken is read anew from records: what was allocated before is free, or another chunk's.
-  void slots_were_reset() { ++slots_; }
+  // Nothing that is on its way, or written, by now is to be recorded. (Which slots are taken was read anew from records,
+  // and what was allocated before is free, or another chunk's; or a sync failed, and nobody knows what has arrived.)
+  void begin_anew() { ++slots_; }
   uint64_t slots() const { return slots_; }
 
  private:

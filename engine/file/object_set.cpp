@@ -62,13 +62,11 @@ void ObjectSet::Object::before_close(Handle handle) {
 void ObjectSet::Object::sync(Handle handle) {
   const uint64_t covers = changes.load();
   const Status status = storage->fdatasync(handle);
-  if (!status.is_ok()) note_failure(status);
+  if (!status.is_ok()) {
+    MutexLock lock(mutex);
+    if (sync_failure.is_ok()) sync_failure = status;
+  }
   synced.store(covers);
-}
-
-void ObjectSet::Object::note_failure(const Status& status) {
-  MutexLock lock(mutex);
-  if (sync_failure.is_ok()) sync_failure = status;
 }
 
 Result<HandleCache::Pin> ObjectSet::open_for_transfer(MemberIndex member, Use use) {
@@ -235,9 +233,19 @@ Result<bool> ObjectSet::drop(MemberIndex member) {
 }
 
 Status ObjectSet::sync(MemberIndex member) {
-  Object& object = objects_[member];
+  Mutex& syncing = objects_[member].syncing;
   // Of two at once, a commit and who heals, the kernel would tell one of a failure.
-  const MutexLock one_at_a_time(object.syncing);
+  if (!syncing.try_lock()) {
+    FPFS_RETURN_IF_ERROR(array_.check_running(member));  // refused when the drive does not answer
+    syncing.lock();
+  }
+  const Status synced = sync_alone(member);
+  syncing.unlock();
+  return synced;
+}
+
+Status ObjectSet::sync_alone(MemberIndex member) {
+  Object& object = objects_[member];
   if (object.dropped.load()) return Status::ok();
   // Else it was synced when its handle was closed to make room for another.
   if (object.has_unsynced()) {
@@ -252,8 +260,6 @@ Status ObjectSet::sync(MemberIndex member) {
   if (object.name_is_new.exchange(false)) {
     if (const Status synced = sync_directory(member); !synced.is_ok()) {
       object.name_is_new.store(true);
-      object.note_failure(synced);
-      object.is_name_lost.store(true);
       return synced;
     }
   }
@@ -265,10 +271,11 @@ Status ObjectSet::sync_directory(MemberIndex member) {
   return storage_.fsync(directory.get());
 }
 
-void ObjectSet::forget_failure(MemberIndex member) {
-  Object& object = objects_[member];
-  MutexLock lock(object.mutex);
-  if (!object.is_name_lost.load()) object.sync_failure = Status::ok();
+void ObjectSet::forget_failures() {
+  for (Object& object : objects_) {
+    MutexLock lock(object.mutex);
+    object.sync_failure = Status::ok();
+  }
 }
 
 Status ObjectSet::punch(MemberIndex member, ObjectOffset offset, uint64_t length) {

@@ -62,8 +62,8 @@ class ObjectSet {
   // that was not changed since it was synced is not opened for that. A failure leaves unknown what is on the drive: it is
   // told to everybody who comes behind it, and not tried again.
   Status sync(MemberIndex member);
-  // Nothing that somebody may come to was written to the object before its sync failed. (Its name somebody may.)
-  void forget_failure(MemberIndex member);
+  // What was written to the objects by now is nobody's content, or durable: whether a sync failed concerns nobody.
+  void forget_failures();
   // Up to where the object is known to be allocated; 0 when it was not used.
   ObjectOffset allocated_end(MemberIndex member) const {
     const Object& object = objects_[member];
@@ -103,6 +103,7 @@ class ObjectSet {
                                      bool for_write);
   // A handle of an object that was used before; not set: it was dropped.
   Result<HandleCache::Pin> open_again(MemberIndex member);
+  Status sync_alone(MemberIndex member);
   Status sync_directory(MemberIndex member);
 
   static constexpr ObjectOffset kNotAhead{UINT64_MAX};
@@ -114,7 +115,6 @@ class ObjectSet {
     bool has_unsynced() const { return synced.load() != changes.load(); }
     // A failure stays with the object: who syncs it by ObjectSet::sync() is told, and nobody else.
     void sync(Handle handle);
-    void note_failure(const Status& status);
 
     Storage* storage = nullptr;
     std::atomic<bool> exists{false};   // it was opened, or made, once
@@ -126,7 +126,6 @@ class ObjectSet {
     Status sync_failure FPFS_GUARDED_BY(mutex);
     std::atomic<bool> touched{false};
     std::atomic<bool> name_is_new{false};
-    std::atomic<bool> is_name_lost{false};  // by a sync that failed
     std::atomic<ObjectOffset> ahead_from{kNotAhead};
     std::atomic<ObjectOffset> allocated_end{ObjectOffset()};
     std::atomic<ObjectOffset> shared_end{ObjectOffset()};

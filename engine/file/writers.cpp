@@ -159,7 +159,7 @@ Status File::revert(Deferred& deferred) {
   // What a member that hangs still has of these may come to a slot that is free from here on.
   if (!healing_.writes().empty())
     return Status::error(StatusCode::kIoError, "a member hangs that has a healed chunk on its way");
-  healing_.slots_were_reset();
+  healing_.begin_anew();
   drop_chunks(ChunkIndex(0), kChunksEnd, deferred);
   deferred.previous = std::move(previous_);
   reserved_.remove(content_.file_id(), ChunkIndex(0), kChunksEnd);

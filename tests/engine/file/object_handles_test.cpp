@@ -151,23 +151,6 @@ TEST_P(ObjectHandlesTest, AFailedSyncIsToldToEverybodyWhoSyncs) {
   }
 }
 
-TEST_P(ObjectHandlesTest, AFailedSyncOfAnObjectsNameIsNotTriedAgain) {
-  auto& array = const_cast<Array&>(array_.store().array());
-  constexpr MemberIndex kMember(0);
-  ObjectSet objects(array_.sim(), array, nullptr, array.member_count(), FileId(77), Generation(1), false);
-  ASSERT_TRUE(objects.open_for_transfer(kMember, ObjectSet::Use::kWrite).is_ok());
-  array_.sim().inject({.call = SimFault::Call::kSyncDirectory,
-                       .effect = SimFault::Effect::kError,
-                       .error = EIO,
-                       .filesystem = {},
-                       .role = SimRole::kObjects});
-  EXPECT_EQ(objects.sync(kMember).errno_value(), EIO);
-  EXPECT_EQ(objects.sync(kMember).errno_value(), EIO);
-  objects.forget_failure(kMember);
-  EXPECT_EQ(objects.sync(kMember).errno_value(), EIO) << "a name is there for everybody";
-  array_.sim().clear_faults();
-}
-
 // An object that holds nothing may be dropped at any moment, also while a commit syncs what was written to it and given up.
 TEST_P(ObjectHandlesTest, AnObjectThatIsDroppedWhileItIsSyncedIsNoFailure) {
   auto& array = const_cast<Array&>(array_.store().array());

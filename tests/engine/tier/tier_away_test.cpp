@@ -123,6 +123,34 @@ TEST_P(TierAwayTest, LeavesTheMembersAndComesBackWhenItIsRead) {
 }
 
 // Neither going nor coming changes what the store has.
+// What a sync that failed has lost may be any of them, also one that arrived behind it.
+TEST_P(TierAwayTest, AFailedSyncIsTheEndOfAllThatCameBackByThen) {
+  ASSERT_TRUE(send_away().is_ok());
+  unsigned failed = 0;
+  for (unsigned steps = 1; steps <= 80; ++steps) {
+    std::shared_ptr<File> file = array().open("a");
+    SimFault fault;
+    fault.call = SimFault::Call::kSyncFile;
+    fault.role = SimRole::kObjects;
+    world_.world().sim().inject(fault);
+    SimArray::Read first(0, 1000), second(kTestChunk, 1000);
+    file->read(first.request);
+    for (unsigned i = 0; i < steps; ++i) world_.world().step();
+    file->read(second.request);
+    EXPECT_TRUE(array().wait(first).is_ok());
+    EXPECT_TRUE(array().wait(second).is_ok());
+    world_.settle();
+    failed += world_.world().sim().fault_hits() > 0 ? 1 : 0;
+    world_.world().sim().clear_faults();
+    ASSERT_EQ(away_chunks(), kChunks) << steps;
+  }
+  EXPECT_GT(failed, 0u);
+  expect_content("a", content_);
+  world_.settle();
+  EXPECT_EQ(away_chunks(), 0u);
+  expect_sound();
+}
+
 TEST_P(TierAwayTest, NothingIsCopiedAgain) {
   const std::string stored = stored_tags();
   ASSERT_TRUE(send_away().is_ok());
