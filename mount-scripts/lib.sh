@@ -115,7 +115,7 @@ abort_fuse() {
 # Takes down whatever a test or a script set up below a directory: mounts, loop devices backed by files in it, the
 # directory itself.
 clear_away() {
-  local directory=$1 path device backing status=0
+  local directory=$1 path device backing attempt status=0
   while read -r path; do unmount "$path" || status=1; done < <(mounts_under "$directory")
   if [ "$(id -u)" = 0 ] && command -v losetup >/dev/null; then
     while read -r device backing; do
@@ -123,6 +123,11 @@ clear_away() {
     done < <(losetup --noheadings --list --output NAME,BACK-FILE)
   fi
   [ -z "$(mounts_under "$directory")" ] || return 1  # never delete through a mount
+  # The kernel lets a mount go before its daemon has ended, which may still be making files.
+  for attempt in $(seq 50); do
+    rm -rf -- "$directory" 2>/dev/null && return "$status"
+    sleep 0.2
+  done
   rm -rf -- "$directory" || status=1
   return "$status"
 }

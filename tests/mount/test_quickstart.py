@@ -98,6 +98,22 @@ def test_interrupted(start, name, moment):
     assert process.wait(timeout=60) in (128 + getattr(signal, name), -getattr(signal, name))
 
 
+def test_clears_away_what_is_still_written(lab):
+    """A daemon ends behind its mount."""
+    place = lab / "cleared"
+    script = '''
+        program=test
+        . mount-scripts/lib.sh
+        mkdir -p "$1/member/objects"
+        (cd "$1/member/objects" && { : >../../begun; for number in $(seq 20000); do : >"$number" || exit 0; done; }) 2>/dev/null &
+        until [ -e "$1/begun" ]; do :; done
+        clear_away "$1"
+        '''
+    result = subprocess.run(["bash", "-c", script, "test", place], cwd=REPOSITORY, timeout=60, text=True, stderr=subprocess.PIPE)
+    assert result.returncode == 0, result.stderr
+    assert not place.exists()
+
+
 def test_says_what_is_missing(start):
     process = start("--size", "100000000")
     said, _ = process.communicate(timeout=60)
