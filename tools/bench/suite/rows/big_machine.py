@@ -61,7 +61,7 @@ class Model:
     def __init__(self, bench):
         self.bench = bench
         self.is_tiny = bench.size < 256 * MIB
-        self.seconds = 0.4 if self.is_tiny else 4
+        self.seconds = 0.8 if self.is_tiny else 4
         self.loaded, self.alone = (MIB << 5, MIB << 6) if self.is_tiny else (LOADED, LOADED_ALONE)
         self.spent = {}  # load: core-seconds per 10⁹ bytes by kind of work
         self._shared = bench.scratch / "machine-cores"
