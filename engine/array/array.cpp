@@ -278,6 +278,27 @@ Result<HandleCache::Pin> Array::object_directory(MemberIndex member, FileId file
   return handles(member).insert(slot, ScopedHandle(environment_.storage(), *opened));
 }
 
+uint64_t Array::note_new_name(MemberIndex member, FileId file) const {
+  return kept_[member]->directories[object_directory_index(file)].named.fetch_add(1) + 1;
+}
+
+Status Array::sync_new_name(MemberIndex member, FileId file, uint64_t number) const {
+  ObjectDirectory& directory = kept_[member]->directories[object_directory_index(file)];
+  if (!directory.syncing.try_lock()) {
+    FPFS_RETURN_IF_ERROR(check_running(member));  // refused when the drive does not answer
+    directory.syncing.lock();
+  }
+  Status synced;
+  if (directory.synced < number) {
+    const Result<HandleCache::Pin> opened = object_directory(member, file);
+    const uint64_t covers = directory.named.load();
+    synced = opened.is_ok() ? environment_.storage().fsync(opened->get()) : opened.status();
+    if (synced.is_ok()) directory.synced = covers;
+  }
+  directory.syncing.unlock();
+  return synced;
+}
+
 std::string Array::object_name(FileId file, Generation generation) {
   return fmt::format("{:016x}.{:08x}", file, generation);
 }

@@ -185,6 +185,10 @@ class Array {
   HandleCache& handles(MemberIndex member) const { return kept_[member]->handles; }
   // objects/xx of one member for a file id, pinned.
   Result<HandleCache::Pin> object_directory(MemberIndex member, FileId file) const;
+  // A name is in that directory which may not be durable. Its number, for sync_new_name(); never 0.
+  uint64_t note_new_name(MemberIndex member, FileId file) const;
+  // Durable on return, by a sync of the directory that began when it was there.
+  Status sync_new_name(MemberIndex member, FileId file, uint64_t number) const;
   // "<16 hex digits of the file id>.<8 hex digits of the generation>".
   static std::string object_name(FileId file, Generation generation);
   // Which of the 256 directories of a member's `objects` it is in, and its path there: "f0/123456789abcdef0.00000000".
@@ -264,10 +268,15 @@ class Array {
   bool was_dirty_ = false;
   mutable Mutex dirty_mutex_;
   std::optional<struct timespec> dirty_since_ FPFS_GUARDED_BY(dirty_mutex_);  // by the clock that stamps the sidecars
+  struct ObjectDirectory : HandleCache::Slot {
+    std::atomic<uint64_t> named{0};  // how many new names there were
+    Mutex syncing;
+    uint64_t synced FPFS_GUARDED_BY(syncing) = 0;  // and of these, before the last sync that succeeded began
+  };
   struct Kept {
     explicit Kept(size_t handles_kept) : handles(handles_kept) {}
     HandleCache handles;
-    std::array<HandleCache::Slot, 256> directories;  // by the low byte of the file id
+    std::array<ObjectDirectory, 256> directories;  // by the low byte of the file id
   };
   PerMember<std::unique_ptr<Kept>> kept_;
 };

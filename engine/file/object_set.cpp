@@ -108,7 +108,7 @@ Result<ScopedHandle> ObjectSet::open(MemberIndex member, Use use) {
   if (exists || may_exist_ || !for_write) {
     Result<ScopedHandle> existing = open_existing(member, directory.get(), name, flags, for_write);
     // Somebody may have made it who came to no commit, and whose sync of its name failed.
-    if (existing.is_ok() && !exists && for_write) object.name_is_new.store(true);
+    if (existing.is_ok() && !exists && for_write) object.new_name.store(array_.note_new_name(member, file_));
     if (existing.is_ok() || exists || !for_write || existing.status().code() != StatusCode::kNotFound) return existing;
   }
   const auto gone = [&name] {
@@ -123,7 +123,7 @@ Result<ScopedHandle> ObjectSet::open(MemberIndex member, Use use) {
     return removed.is_ok() || removed.code() == StatusCode::kNotFound ? gone() : removed;
   }
   object.dropped.store(false);
-  object.name_is_new.store(true);
+  object.new_name.store(array_.note_new_name(member, file_));
   touch(member);
   return made;
 }
@@ -225,7 +225,7 @@ Result<bool> ObjectSet::drop(MemberIndex member) {
   object.exists.store(false);
   object.synced.store(object.changes.load());
   object.touched.store(false);
-  object.name_is_new.store(false);
+  object.new_name.store(0);
   object.ahead_from.store(kNotAhead);
   object.allocated_end.store(ObjectOffset());
   object.shared_end.store(ObjectOffset());
@@ -257,18 +257,14 @@ Status ObjectSet::sync_alone(MemberIndex member) {
     MutexLock lock(object.mutex);
     FPFS_RETURN_IF_ERROR(object.sync_failure);
   }
-  if (object.name_is_new.exchange(false)) {
-    if (const Status synced = sync_directory(member); !synced.is_ok()) {
-      object.name_is_new.store(true);
+  if (const uint64_t name = object.new_name.exchange(0); name != 0) {
+    if (const Status synced = array_.sync_new_name(member, file_, name); !synced.is_ok()) {
+      uint64_t none = 0;
+      object.new_name.compare_exchange_strong(none, name);
       return synced;
     }
   }
   return array_.check_running(member);
-}
-
-Status ObjectSet::sync_directory(MemberIndex member) {
-  FPFS_ASSIGN_OR_RETURN(const HandleCache::Pin directory, array_.object_directory(member, file_));
-  return storage_.fsync(directory.get());
 }
 
 void ObjectSet::forget_failures() {

@@ -104,7 +104,6 @@ class ObjectSet {
   // A handle of an object that was used before; not set: it was dropped.
   Result<HandleCache::Pin> open_again(MemberIndex member);
   Status sync_alone(MemberIndex member);
-  Status sync_directory(MemberIndex member);
 
   static constexpr ObjectOffset kNotAhead{UINT64_MAX};
 
@@ -125,7 +124,7 @@ class ObjectSet {
     Mutex mutex;
     Status sync_failure FPFS_GUARDED_BY(mutex);
     std::atomic<bool> touched{false};
-    std::atomic<bool> name_is_new{false};
+    std::atomic<uint64_t> new_name{0};  // Array::note_new_name(), until that is durable
     std::atomic<ObjectOffset> ahead_from{kNotAhead};
     std::atomic<ObjectOffset> allocated_end{ObjectOffset()};
     std::atomic<ObjectOffset> shared_end{ObjectOffset()};

@@ -151,6 +151,32 @@ TEST_P(ObjectHandlesTest, AFailedSyncIsToldToEverybodyWhoSyncs) {
   }
 }
 
+TEST_P(ObjectHandlesTest, OneSyncOfADirectoryIsForAllNamesThatWereThere) {
+  auto& array = const_cast<Array&>(array_.store().array());
+  constexpr MemberIndex kMember(0);
+  const auto make = [&](uint64_t file) {
+    auto objects = std::make_unique<ObjectSet>(array_.sim(), array, nullptr, array.member_count(), FileId(file),
+                                               Generation(1), false);
+    EXPECT_TRUE(objects->open_for_transfer(kMember, ObjectSet::Use::kWrite).is_ok());
+    return objects;
+  };
+  const auto first = make(0x177), second = make(0x277), elsewhere = make(0x278);
+  EXPECT_TRUE(first->sync(kMember).is_ok());
+  const auto later = make(0x377);
+  array_.sim().inject({.call = SimFault::Call::kSyncDirectory,
+                       .effect = SimFault::Effect::kError,
+                       .error = EIO,
+                       .filesystem = {},
+                       .role = SimRole::kObjects,
+                       .count = SimFault::kForever});
+  EXPECT_TRUE(second->sync(kMember).is_ok());
+  EXPECT_EQ(elsewhere->sync(kMember).errno_value(), EIO);
+  EXPECT_EQ(later->sync(kMember).errno_value(), EIO);
+  EXPECT_EQ(later->sync(kMember).errno_value(), EIO) << "it is still new";
+  array_.sim().clear_faults();
+  EXPECT_TRUE(later->sync(kMember).is_ok());
+}
+
 // An object that holds nothing may be dropped at any moment, also while a commit syncs what was written to it and given up.
 TEST_P(ObjectHandlesTest, AnObjectThatIsDroppedWhileItIsSyncedIsNoFailure) {
   auto& array = const_cast<Array&>(array_.store().array());
