@@ -32,6 +32,14 @@ class ObjectHandlesTest : public ::testing::TestWithParam<uint64_t> {
     return std::count_if(handles.begin(), handles.end(),
                          [](const std::string& handle) { return handle.find("objects/") != std::string::npos; });
   }
+  void fail_syncs_of_objects(SimFault::Call call, uint64_t count = 1) {
+    array_.sim().inject({.call = call,
+                         .effect = SimFault::Effect::kError,
+                         .error = EIO,
+                         .filesystem = {},
+                         .role = SimRole::kObjects,
+                         .count = count});
+  }
   std::shared_ptr<File> write_new(const std::string& name, uint64_t salt) {
     std::shared_ptr<File> file = array_.create(name);
     EXPECT_TRUE(array_.write(*file, 0, make_bytes(2 * kTestChunk, salt)).is_ok());
@@ -67,11 +75,7 @@ TEST_P(ObjectHandlesTest, ManyFilesAreWrittenAndReadWithFew) {
 
 TEST_P(ObjectHandlesTest, AFailedSyncOfAHandleThatMadeRoomFailsTheCommit) {
   const std::shared_ptr<File> first = write_new("first", 1);
-  array_.sim().inject({.call = SimFault::Call::kSyncFile,
-                       .effect = SimFault::Effect::kError,
-                       .error = EIO,
-                       .filesystem = {},
-                       .role = SimRole::kObjects});
+  fail_syncs_of_objects(SimFault::Call::kSyncFile);
   std::vector<std::shared_ptr<File>> others;
   for (unsigned i = 0; i < 2 * kKept; ++i) others.push_back(write_new("other" + std::to_string(i), i));
   EXPECT_EQ(array_.sim().fault_hits(), 1u) << "what was not synced is, before its handle is closed";
@@ -85,12 +89,7 @@ TEST_P(ObjectHandlesTest, WhatWasSyncedToMakeRoomIsNotSyncedAgain) {
   std::shared_ptr<File> first = write_new("first", 1);
   std::vector<std::shared_ptr<File>> others;
   for (unsigned i = 0; i < 2 * kKept; ++i) others.push_back(write_new("other" + std::to_string(i), i));
-  array_.sim().inject({.call = SimFault::Call::kSyncFile,
-                       .effect = SimFault::Effect::kError,
-                       .error = EIO,
-                       .filesystem = {},
-                       .role = SimRole::kObjects,
-                       .count = SimFault::kForever});
+  fail_syncs_of_objects(SimFault::Call::kSyncFile, SimFault::kForever);
   EXPECT_TRUE(array_.commit(*first).is_ok());
   array_.sim().clear_faults();
   first.reset();
@@ -129,11 +128,7 @@ TEST_P(ObjectHandlesTest, AFailedSyncIsToldToEverybodyWhoSyncs) {
   for (unsigned i = 0; i < 50; ++i) {
     ObjectSet objects(array_.sim(), array, nullptr, array.member_count(), FileId(2000 + i), Generation(1), false);
     ASSERT_TRUE(objects.open_for_transfer(kMember, ObjectSet::Use::kWrite).is_ok());
-    array_.sim().inject({.call = SimFault::Call::kSyncFile,
-                         .effect = SimFault::Effect::kError,
-                         .error = EIO,
-                         .filesystem = {},
-                         .role = SimRole::kObjects});
+    fail_syncs_of_objects(SimFault::Call::kSyncFile);
     std::atomic<unsigned> ready{0};
     const auto sync = [&] {
       ++ready;
@@ -163,12 +158,7 @@ TEST_P(ObjectHandlesTest, OneSyncOfADirectoryIsForAllNamesThatWereThere) {
   const auto first = make(0x177), second = make(0x277), elsewhere = make(0x278);
   EXPECT_TRUE(first->sync(kMember).is_ok());
   const auto later = make(0x377);
-  array_.sim().inject({.call = SimFault::Call::kSyncDirectory,
-                       .effect = SimFault::Effect::kError,
-                       .error = EIO,
-                       .filesystem = {},
-                       .role = SimRole::kObjects,
-                       .count = SimFault::kForever});
+  fail_syncs_of_objects(SimFault::Call::kSyncDirectory, SimFault::kForever);
   EXPECT_TRUE(second->sync(kMember).is_ok());
   EXPECT_EQ(elsewhere->sync(kMember).errno_value(), EIO);
   EXPECT_EQ(later->sync(kMember).errno_value(), EIO);

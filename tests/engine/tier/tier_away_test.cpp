@@ -122,7 +122,6 @@ TEST_P(TierAwayTest, LeavesTheMembersAndComesBackWhenItIsRead) {
   expect_content("a", content_);
 }
 
-// Neither going nor coming changes what the store has.
 // What a sync that failed has lost may be any of them, also one that arrived behind it.
 TEST_P(TierAwayTest, AFailedSyncIsTheEndOfAllThatCameBackByThen) {
   ASSERT_TRUE(send_away().is_ok());
@@ -151,6 +150,7 @@ TEST_P(TierAwayTest, AFailedSyncIsTheEndOfAllThatCameBackByThen) {
   expect_sound();
 }
 
+// Neither going nor coming changes what the store has.
 TEST_P(TierAwayTest, NothingIsCopiedAgain) {
   const std::string stored = stored_tags();
   ASSERT_TRUE(send_away().is_ok());
