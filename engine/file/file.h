@@ -501,7 +501,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   bool unsynced_ FPFS_GUARDED_BY(mutex_) = false;  // a lazy commit's record may not be durable yet
   WriteGate gate_ FPFS_GUARDED_BY(mutex_);
   static constexpr FileOffset kNoStream = FileOffset(UINT64_MAX);
-  FileOffset stream_end_ FPFS_GUARDED_BY(mutex_) = kNoStream;  // where the last write ended, when it was a long one
+  // Where the last write ended, when it was a long one or went on where such a one ended.
+  FileOffset stream_end_ FPFS_GUARDED_BY(mutex_) = kNoStream;
   bool background_commit_ FPFS_GUARDED_BY(mutex_) = false;
 
   Phase phase_ FPFS_GUARDED_BY(mutex_) = Phase::kIdle;

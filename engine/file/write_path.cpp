@@ -184,7 +184,9 @@ File::Step File::write_some(WriteRequest& request, Deferred& deferred, Status& f
     const Step step = write_piece(request, deferred, failure);
     if (step != Step::kDone) return step;
   }
-  stream_end_ = request.length >= kLandingWriteMin ? request.offset + request.length : kNoStream;
+  // A short one that goes on where a long one ended stands between two of them, as the length before each tensor does.
+  const bool is_of_stream = request.length >= kLandingWriteMin || request.offset == stream_end_;
+  stream_end_ = is_of_stream ? request.offset + request.length : kNoStream;
   if (request.origin.writer != nullptr)
     request.origin.writer->wrote(request.origin.actor, request.length, content_.changed_at(),
                                  context_.stripes.chunk_size, context_.options.commit_interval_ms);

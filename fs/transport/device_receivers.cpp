@@ -194,11 +194,11 @@ void DeviceReceivers::look_for_next(Worker& worker) {
 
 // With a write in hand that its caller waits for: who closes files in execve(2) holds a lock that readers of its files in
 // /proc wait for. (Pages of the cache are written then, too, and by others than who wrote into them.)
-void DeviceReceivers::take_place(Worker& worker, const wire::Flow& flow) {
+void DeviceReceivers::take_place(Worker& worker, const wire::Flow& flow, bool is_long) {
   constexpr unsigned kFollowedEvery = 2;  // of those who did not come first
   RequestContext& request = worker.request;
   const bool is_only_stream = gives_way_ && worker.awaits_more && !flow.is_of_pages && streams_.active() == 1;
-  if (is_only_stream) place_.came(flow.handle, monotonic_ns());
+  if (is_only_stream && is_long) place_.came(flow.handle, monotonic_ns());
   const bool is_beside = is_only_stream && place_.is_beside();
   const bool stayed = is_beside && request.elsewhere != nullptr;  // else it gave way for too long, or was not beside
   if (!stayed) leave_place(worker);
@@ -330,21 +330,26 @@ bool DeviceReceivers::has_come_true(const Streams::Claim& claim, const wire::Flo
          (expected.is_whole_chunk(claim.offset(), flow.bytes) && expected.is_whole_chunk(flow.offset, flow.bytes));
 }
 
-// Whoever reads or writes much is a stream. Keeps the landing when the request is the write that was expected.
+// Whoever reads or writes much is a stream, with what is short in between. Keeps the landing when the request is the write
+// that was expected.
 void DeviceReceivers::note_received(Worker& worker, Streams::Claim& claim, size_t length) {
   const std::byte* const request = worker.request.payload->request;
   const wire::Flow flow = wire::flow_of({request, std::min(length, wire::kWritePayloadOffset)});
+  const bool is_write = flow.kind == wire::Flow::Kind::kWrite;
   const bool reads_much = flow.kind == wire::Flow::Kind::kRead && flow.bytes > File::kLandingWriteMin;
-  const bool writes_much = flow.kind == wire::Flow::Kind::kWrite && length > File::kLandingWriteMin;
+  const bool writes_much = is_write && length > File::kLandingWriteMin;
   bool came_true = writes_much && claim.file() != nullptr && has_come_true(claim, flow);
   const bool moves_much = writes_much || reads_much;
-  worker.request.stream = moves_much ? flow.handle : 0;
-  worker.awaits_more = writes_much;
+  const FileOffset end = flow.offset + flow.bytes;
+  bool is_of_stream = moves_much;
   if (moves_much)
-    streams_.received(claim, flow.handle, writes_much ? OpenHandles::file(flow.handle).file : nullptr,
-                      flow.offset + flow.bytes);
+    streams_.received(claim, flow.handle, writes_much ? OpenHandles::file(flow.handle).file : nullptr, end);
+  else if (is_write)
+    is_of_stream = streams_.received_short(claim, flow.handle, flow.offset, end);
   else
     streams_.gave_up(claim);
+  worker.request.stream = is_of_stream ? flow.handle : 0;
+  worker.awaits_more = is_write && is_of_stream;
   if (flow.kind == wire::Flow::Kind::kEnd) streams_.end(flow.handle);
   if (may_serve_alone_) caller_.came(header_of(worker), monotonic_ns());
   received_.fetch_add(1);
@@ -352,14 +357,14 @@ void DeviceReceivers::note_received(Worker& worker, Streams::Claim& claim, size_
   count_down(writes_seen_, writes_much);
   Landing& landing = worker.request.landing;
   if (landing.file != nullptr) {
-    File* const file = flow.kind == wire::Flow::Kind::kWrite ? OpenHandles::file(flow.handle).file.get() : nullptr;
+    File* const file = is_write ? OpenHandles::file(flow.handle).file.get() : nullptr;
     const bool is_in_place = file == landing.file.get() && flow.offset == landing.offset;
     came_true = is_in_place || (file != nullptr && file->take_landing(landing, flow.offset, flow.bytes));
     if (!came_true) leave_landing(worker, length);
   }
   if (writes_much && claim.file() != nullptr) odds_.guessed(came_true);
   call_another();
-  take_place(worker, flow);
+  take_place(worker, flow, writes_much);
 }
 
 // Moves what came there to the buffer.

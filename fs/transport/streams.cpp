@@ -32,10 +32,25 @@ void Streams::received(Claim& claim, uint64_t handle, const std::shared_ptr<File
   stream->in_hand = true;
   stream->turn = ++turns_;
   stream->misses = 0;
+  stream->shorts = 0;
   stream->end = end;
   if (stream->file.owner_before(file) || file.owner_before(stream->file)) stream->file = file;
   end_quiet();
   active_.store(count_, std::memory_order_relaxed);
+}
+
+bool Streams::received_short(Claim& claim, uint64_t handle, FileOffset begin, FileOffset end) {
+  if (active() == 0 && claim.file_ == nullptr) return false;
+  const MutexLock lock(mutex_);
+  Stream* const stream = find(handle);
+  const bool goes_on = stream != nullptr && stream->end == begin && stream->shorts < kShortsMax;
+  settle(claim, goes_on ? handle : 0);
+  if (!goes_on) return false;
+  ++stream->shorts;
+  stream->in_hand = true;
+  stream->turn = ++turns_;
+  stream->end = end;
+  return true;
 }
 
 void Streams::handled(uint64_t handle) {

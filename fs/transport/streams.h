@@ -64,15 +64,20 @@ class Streams {
   // A long request of an open handle came. `file`: of a write that ends at `end`, whose next one is worth expecting; null
   // for a read.
   void received(Claim& claim, uint64_t handle, const std::shared_ptr<File>& file, FileOffset end);
+  // A short write of an open handle came. True: it goes on where the stream's last write ended, so it stands between two
+  // long ones, as the length before each tensor does (torch.save, legacy format). Of more than kShortsMax in a row the rest
+  // is no stream's.
+  bool received_short(Claim& claim, uint64_t handle, FileOffset begin, FileOffset end);
   // The request that was received last of this handle is answered, or left for somebody else to answer.
   void handled(uint64_t handle);
-  // Something short came, or nothing.
+  // Something else that is short came, or nothing.
   void gave_up(Claim& claim);
   // The handle is being closed. It may go on all the same: then it is seen again.
   void end(uint64_t handle);
 
   static constexpr unsigned kStreamsMax = 64;
   static constexpr unsigned kMissesMax = 4;
+  static constexpr unsigned kShortsMax = 16;
   // A stream is active until so many requests for each active one, and kQuietMin, have come without one of its own.
   static constexpr unsigned kQuietTimes = 8;
   static constexpr unsigned kQuietMin = 8;
@@ -86,6 +91,7 @@ class Streams {
     uint64_t turn = 0;         // when it was last received or handled
     bool in_hand = false;      // received and not handled yet
     unsigned misses = 0;
+    unsigned shorts = 0;  // since its last long request
     Claim* claim = nullptr;
   };
   static bool comes_before(const Stream& one, const Stream& other);

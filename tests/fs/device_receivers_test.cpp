@@ -60,9 +60,12 @@ class Rig final : public test::SocketDevice {
   }
 
   // A long write of an open file, of which there are kWorkers.
-  void send(unsigned file) {
-    constexpr uint32_t kLength = File::kLandingWriteMin + 1;
-    send_one(transfer(wire::kOpcodeWrite, files_[file], 0, kLength, kLength));
+  static constexpr uint32_t kLength = File::kLandingWriteMin + 1;
+  void send(unsigned file) { send_one(transfer(wire::kOpcodeWrite, files_[file], 0, kLength, kLength)); }
+  // A short one; where the long one ended: at kLength.
+  static constexpr uint32_t kShort = 8;
+  void send_short_write(unsigned file, uint64_t offset) {
+    send_one(transfer(wire::kOpcodeWrite, files_[file], offset, kShort, kShort));
   }
   // Which begins as a write does.
   void send_read(unsigned file, uint32_t bytes) { send_one(transfer(wire::kOpcodeRead, files_[file], 0, bytes, 0)); }
@@ -253,6 +256,15 @@ TEST(DeviceReceivers, OnlyTheReceiverOfOneThatWritesLooksForMore) {
   EXPECT_GT(polls_of(write), 5u) << "five looks in vain, of 60 us each";
   EXPECT_EQ(polls_of(write, true), 0u) << "whose writer waits for others";
   EXPECT_LE(polls_of([](Rig& rig, unsigned) { rig.send_read(0, kMiB); }), 40u) << "one each, whether more is there";
+  // Behind what is short and goes on where a long one ended, too: it stands between two of them.
+  const auto short_ones = [](uint64_t apart) {
+    return [apart](Rig& rig, unsigned i) {
+      if (i == 4) polls = 0;
+      i == 0 ? rig.send(0) : rig.send_short_write(0, Rig::kLength + apart + (i - 1) * Rig::kShort);
+    };
+  };
+  EXPECT_GT(polls_of(short_ones(0)), 5u);
+  EXPECT_EQ(polls_of(short_ones(100)), 0u);
   // Of two, only until the second is known.
   const unsigned of_two = polls_of([](Rig& rig, unsigned i) {
     if (i == 4) polls = 0;

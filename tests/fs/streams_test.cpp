@@ -55,6 +55,33 @@ class Receiver {
   std::optional<Streams::Claim> claim_;
 };
 
+// As torch.save writes in the legacy format: each tensor with its length before it.
+TEST(Streams, WhatIsShortBetweenTwoLongOnesIsOfTheStream) {
+  Writers writers(1);
+  writers.came(1);
+  Streams::Claim claim;
+  writers.streams.expect(claim);
+  EXPECT_TRUE(writers.streams.received_short(claim, 1, FileOffset(1000), FileOffset(1008)));
+  Streams::Claim next;
+  writers.streams.expect(next);
+  EXPECT_TRUE(next.is(1, FileOffset(1008))) << "the tensor is expected behind its length";
+  writers.streams.gave_up(next);
+  Streams::Claim none;
+  EXPECT_FALSE(writers.streams.received_short(none, 1, FileOffset(1000), FileOffset(1008))) << "somewhere else";
+  EXPECT_FALSE(writers.streams.received_short(none, 2, FileOffset(1008), FileOffset(1016))) << "of another handle";
+}
+
+TEST(Streams, WhoWritesOnlyShortOnesIsNoStream) {
+  Writers writers(1);
+  Streams::Claim none;
+  EXPECT_FALSE(writers.streams.received_short(none, 1, FileOffset(0), FileOffset(8)));
+  writers.came(1);
+  uint64_t end = 1000;
+  for (unsigned i = 0; i < Streams::kShortsMax; ++i, end += 8)
+    EXPECT_TRUE(writers.streams.received_short(none, 1, FileOffset(end), FileOffset(end + 8)));
+  EXPECT_FALSE(writers.streams.received_short(none, 1, FileOffset(end), FileOffset(end + 8)));
+}
+
 TEST(Streams, NothingIsExpectedOfNobody) {
   Writers writers(1);
   Receiver receiver(writers);

@@ -274,7 +274,7 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {
 };
 
 TEST_P(ModelTest, FilesHoldWhatWasWritten) {
-  for (int i = 0; i < 250 && !HasFatalFailure(); ++i) step();
+  for (int i = 0; i < 500 && !HasFatalFailure(); ++i) step();
   if (HasFatalFailure()) return;
   reopen();
   for (auto& [name, file] : files_) {
