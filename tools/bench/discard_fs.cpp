@@ -7,9 +7,12 @@
 //   fpfs-bench-discard [--pool BYTES] MOUNTPOINT
 //
 // With --pool what is written goes to the next place of a pool of so many bytes (huge pages where the system gives them,
-// all of them resident), as in a filesystem that has to keep it: the kernel copies into memory that no cache holds. What
-// is read comes from there, as long as the pool has not come round: what is left of a load without drives and hashes.
-// The kernel's part of a save and of a load (rows 3, 6 and 12).
+// all of them resident), as in a filesystem that has to keep it: the kernel copies into memory that no cache holds. And
+// to where it lies in its page of the file, as in one that gives it to a drive past the page cache (O_DIRECT): the kernel's
+// copy of a page takes a fifth longer where source and destination are not a multiple of 32 bytes apart, and up to seven
+// times where they are 1 to 31 apart (docs/benchmarks/row06.md). What is read comes from there, as long as the pool has
+// not come round: what is left of a load without drives and hashes. The kernel's part of a save and of a load (rows 3, 6
+// and 12).
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -72,7 +75,9 @@ File& file_of(fuse_ino_t node) {
 // --- the pool --------------------------------------------------------------------------------------------------------
 
 constexpr size_t kHeaderBytes = 80;  // of a write request: fuse_in_header and fuse_write_in
-constexpr size_t kPlaceBytes = size_t{1} << 20;
+constexpr size_t kPage = 4096;
+constexpr size_t kPayloadMax = size_t{1} << 20;
+constexpr size_t kPlaceBytes = kPayloadMax + kPage;
 constexpr uint32_t kWriteOpcode = 16;
 
 struct Pool {
@@ -107,14 +112,19 @@ struct Pool {
 };
 
 Pool g_pool;
-thread_local std::byte* t_place = nullptr;  // where the payload of the request in hand is
+thread_local std::byte* t_place = nullptr;  // of the request in hand
+thread_local size_t t_in_place = 0;         // where its payload begins
+// Where in its page the next write is expected to begin, as who writes goes on where he was. Known before that is read
+// only by what came before.
+std::atomic<size_t> g_next_in_page{0};
 
 void keep(File& file, size_t size, off_t offset) {
   constexpr size_t kSmall = kPlaceBytes / 4;
-  Piece piece{t_place, size, nullptr};
+  Piece piece{t_place + t_in_place, size, nullptr};
+  g_next_in_page.store((static_cast<size_t>(offset) + size) % kPage, std::memory_order_relaxed);
   if (size < kSmall) {
     piece.own = std::make_unique<std::byte[]>(size);
-    std::memcpy(piece.own.get(), t_place, size);
+    std::memcpy(piece.own.get(), piece.data, size);
     piece.data = piece.own.get();
     g_pool.give_back(t_place);
   }
@@ -242,19 +252,22 @@ void do_nothing(fuse_req_t request, fuse_ino_t, fuse_file_info*) {
 // The payload of a write stays where it came; what else came there is moved to libfuse's buffer.
 ssize_t read_to_pool(int descriptor, void* buffer, size_t length, void*) {
   std::byte* const place = g_pool.take();
+  const size_t in_place = g_next_in_page.load(std::memory_order_relaxed);
+  std::byte* const payload = place + in_place;
   auto* const bytes = static_cast<std::byte*>(buffer);
-  const size_t behind = std::min(length - kHeaderBytes, kPlaceBytes);
+  const size_t behind = std::min(length - kHeaderBytes, kPayloadMax);
   const struct iovec parts[] = {
-      {bytes, kHeaderBytes}, {place, behind}, {bytes + kHeaderBytes + behind, length - kHeaderBytes - behind}};
+      {bytes, kHeaderBytes}, {payload, behind}, {bytes + kHeaderBytes + behind, length - kHeaderBytes - behind}};
   const ssize_t received = ::readv(descriptor, parts, 3);
   uint32_t opcode = 0;
   if (received > static_cast<ssize_t>(kHeaderBytes)) std::memcpy(&opcode, bytes + sizeof(uint32_t), sizeof opcode);
   if (opcode == kWriteOpcode) {
     t_place = place;
+    t_in_place = in_place;
     return received;
   }
   if (received > static_cast<ssize_t>(kHeaderBytes))
-    std::memcpy(bytes + kHeaderBytes, place, std::min(static_cast<size_t>(received) - kHeaderBytes, behind));
+    std::memcpy(bytes + kHeaderBytes, payload, std::min(static_cast<size_t>(received) - kHeaderBytes, behind));
   g_pool.give_back(place);
   return received;
 }
