@@ -83,8 +83,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void read(ReadRequest& request);
   void write(WriteRequest& request);
   void control(ControlRequest& request);
-  // Room for the next write of the stream that this file's last write belongs to. See landing.h. kLandingWriteMin: for
-  // shorter writes the room costs more than the copy.
+  // Room for the next write of the stream that this file's last write belongs to. See landing.h. kLandingWriteMin: shorter
+  // writes make no stream, as the room costs more than their copy.
   static constexpr uint32_t kLandingWriteMin = 32 * 1024;
   bool begin_landing(Landing& landing);
   void cancel_landing(Landing& landing);

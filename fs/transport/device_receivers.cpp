@@ -180,8 +180,8 @@ unsigned DeviceReceivers::processors() {
 
 void DeviceReceivers::look_for_next(Worker& worker) {
   const bool is_of_stream = worker.awaits_more && streams_.active() == 1;
-  if (!looks_ || worker.binding.is_bound() || !(is_of_stream || serves_alone(worker)) ||
-      !worker.busy_poll.is_worth_it())
+  BusyPoll& busy_poll = worker.awaits_more && worker.is_behind_short ? worker.busy_poll_behind_short : worker.busy_poll;
+  if (!looks_ || worker.binding.is_bound() || !(is_of_stream || serves_alone(worker)) || !busy_poll.is_worth_it())
     return;
   waiting_.fetch_add(1, std::memory_order_relaxed);
   pollfd descriptor{handler_.descriptor(), POLLIN, 0};
@@ -189,7 +189,7 @@ void DeviceReceivers::look_for_next(Worker& worker) {
   bool found = false;
   while (!found && monotonic_ns() < until) found = ::poll(&descriptor, 1, 0) != 0;
   waiting_.fetch_sub(1, std::memory_order_relaxed);
-  worker.busy_poll.looked(found);
+  busy_poll.looked(found);
 }
 
 // With a write in hand that its caller waits for: who closes files in execve(2) holds a lock that readers of its files in
@@ -341,15 +341,17 @@ void DeviceReceivers::note_received(Worker& worker, Streams::Claim& claim, size_
   bool came_true = writes_much && claim.file() != nullptr && has_come_true(claim, flow);
   const bool moves_much = writes_much || reads_much;
   const FileOffset end = flow.offset + flow.bytes;
+  const bool may_be_between = is_write && !flow.is_of_pages && writes_seen_.load(std::memory_order_relaxed) > 0;
   bool is_of_stream = moves_much;
   if (moves_much)
     streams_.received(claim, flow.handle, writes_much ? OpenHandles::file(flow.handle).file : nullptr, end);
-  else if (is_write)
+  else if (may_be_between)
     is_of_stream = streams_.received_short(claim, flow.handle, flow.offset, end);
   else
     streams_.gave_up(claim);
   worker.request.stream = is_of_stream ? flow.handle : 0;
   worker.awaits_more = is_write && is_of_stream;
+  worker.is_behind_short = !writes_much;
   if (flow.kind == wire::Flow::Kind::kEnd) streams_.end(flow.handle);
   if (may_serve_alone_) caller_.came(header_of(worker), monotonic_ns());
   received_.fetch_add(1);

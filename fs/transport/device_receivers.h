@@ -25,7 +25,7 @@
 // in theirs have none (measured on 16 cores: with 32 sets the requests of all clients together end at 155,000 a second).
 //
 // The receiver of the only stream that is written runs beside its writer when that is faster
-// (fs/transport/receiver_place.h); elsewhere, when it has answered a long write, it looks for the next one before it waits
+// (fs/transport/receiver_place.h); elsewhere, when it has answered a write, it looks for the next one before it waits
 // (fs/transport/busy_poll.h). So does the receiver of who asks alone.
 //
 // While a file is being written front to back, the next request's bytes go to the engine's memory right away, behind

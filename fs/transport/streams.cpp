@@ -25,7 +25,7 @@ void Streams::expect(Claim& claim) {
 
 void Streams::received(Claim& claim, uint64_t handle, const std::shared_ptr<File>& file, FileOffset end) {
   const MutexLock lock(mutex_);
-  settle(claim, handle);
+  settle(claim, handle, true);
   Stream* stream = find(handle);
   if (stream == nullptr) stream = &add(handle);
   stream->seen = ++requests_;
@@ -44,7 +44,8 @@ bool Streams::received_short(Claim& claim, uint64_t handle, FileOffset begin, Fi
   const MutexLock lock(mutex_);
   Stream* const stream = find(handle);
   const bool goes_on = stream != nullptr && stream->end == begin && stream->shorts < kShortsMax;
-  settle(claim, goes_on ? handle : 0);
+  settle(claim, goes_on ? handle : 0, false);
+  if (stream != nullptr && stream->shorts == kShortsMax) stream->misses = kMissesMax;
   if (!goes_on) return false;
   ++stream->shorts;
   stream->in_hand = true;
@@ -70,7 +71,7 @@ bool Streams::comes_before(const Stream& one, const Stream& other) {
 void Streams::gave_up(Claim& claim) {
   if (claim.file_ == nullptr) return;
   const MutexLock lock(mutex_);
-  settle(claim, 0);
+  settle(claim, 0, false);
 }
 
 void Streams::end(uint64_t handle) {
@@ -80,8 +81,8 @@ void Streams::end(uint64_t handle) {
   active_.store(count_, std::memory_order_relaxed);
 }
 
-// `came`: 0 for nothing.
-void Streams::settle(Claim& claim, uint64_t came) {
+// `came`: 0 for nothing. Who sends a short one has sent nothing that another could have.
+void Streams::settle(Claim& claim, uint64_t came, bool is_long) {
   Stream* const mine = claimed_by(claim);
   Stream* const theirs = came != 0 && came != claim.claimed_ ? find(came) : nullptr;
   claim.claimed_ = 0;
@@ -90,7 +91,7 @@ void Streams::settle(Claim& claim, uint64_t came) {
     Claim* const other = std::exchange(theirs->claim, nullptr);
     other->claimed_ = mine != nullptr ? mine->handle : 0;
     if (mine != nullptr) mine->claim = other;
-  } else if (mine != nullptr && came != 0 && came != mine->handle) {
+  } else if (mine != nullptr && is_long && came != mine->handle) {
     ++mine->misses;
   }
 }

@@ -6,8 +6,8 @@
 //   expect() ── the stream that most likely comes next ──► receive it ──► received(), what came ──► handled()
 //                                                                     └─► gave_up()
 //
-// A stream is an open handle whose requests are long. It ends when it is closed, or when many other long requests have
-// come since its last.
+// A stream is an open handle whose requests are long, with what is short and goes on where they end. It ends when it is
+// closed, or when many other long requests have come since its last long one.
 //
 // Nobody can know whose request is next: the kernel says so only by handing it over, payload and all. But a caller has
 // one request under way, so a stream whose request is being received or handled is not next. Receivers that are at it have
@@ -64,9 +64,9 @@ class Streams {
   // A long request of an open handle came. `file`: of a write that ends at `end`, whose next one is worth expecting; null
   // for a read.
   void received(Claim& claim, uint64_t handle, const std::shared_ptr<File>& file, FileOffset end);
-  // A short write of an open handle came. True: it goes on where the stream's last write ended, so it stands between two
-  // long ones, as the length before each tensor does (torch.save, legacy format). Of more than kShortsMax in a row the rest
-  // is no stream's.
+  // A short write of an open handle came. True: it goes on where the stream's last request ended, so it stands between two
+  // long ones, as the length before each tensor does (torch.save, legacy format). More than kShortsMax in a row are no
+  // stream's, and nothing is expected of it until it is seen again.
   bool received_short(Claim& claim, uint64_t handle, FileOffset begin, FileOffset end);
   // The request that was received last of this handle is answered, or left for somebody else to answer.
   void handled(uint64_t handle);
@@ -77,7 +77,7 @@ class Streams {
 
   static constexpr unsigned kStreamsMax = 64;
   static constexpr unsigned kMissesMax = 4;
-  static constexpr unsigned kShortsMax = 16;
+  static constexpr unsigned kShortsMax = 8;
   // A stream is active until so many requests for each active one, and kQuietMin, have come without one of its own.
   static constexpr unsigned kQuietTimes = 8;
   static constexpr unsigned kQuietMin = 8;
@@ -86,18 +86,18 @@ class Streams {
   struct Stream {
     uint64_t handle = 0;
     std::weak_ptr<File> file;  // not owned: whoever closes it must find itself the last
-    FileOffset end;            // of its last write
-    uint64_t seen = 0;         // the number of its last request
+    FileOffset end;            // of its last request
+    uint64_t seen = 0;         // the number of its last long request
     uint64_t turn = 0;         // when it was last received or handled
     bool in_hand = false;      // received and not handled yet
     unsigned misses = 0;
-    unsigned shorts = 0;  // since its last long request
+    unsigned shorts = 0;  // since then
     Claim* claim = nullptr;
   };
   static bool comes_before(const Stream& one, const Stream& other);
   Stream* find(uint64_t handle) FPFS_REQUIRES(mutex_);
   Stream* claimed_by(const Claim& claim) FPFS_REQUIRES(mutex_);
-  void settle(Claim& claim, uint64_t came) FPFS_REQUIRES(mutex_);
+  void settle(Claim& claim, uint64_t came, bool is_long) FPFS_REQUIRES(mutex_);
   Stream& add(uint64_t handle) FPFS_REQUIRES(mutex_);
   void end_quiet() FPFS_REQUIRES(mutex_);
   void remove(Stream& stream) FPFS_REQUIRES(mutex_);

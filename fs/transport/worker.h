@@ -26,7 +26,9 @@ struct Worker {
   FileDescriptor epoll;               // that wakes this worker only; none could be made: it is woken with others
   std::atomic<bool> receives{false};  // DeviceReceivers
   BusyPoll busy_poll;                 // the same,
+  BusyPoll busy_poll_behind_short;    // behind short writes of a stream, whose writer is back as soon or not,
   bool awaits_more = false;           // whether its last request was a stream's write, which it has answered,
+  bool is_behind_short = false;       // a short one,
   ProcessorBinding binding;           // where it runs,
   unsigned followed = 0;              // and how many requests ago it was found out where the writer does
   // Another waits for requests, or is called when this one does not come back, so it may do what its request would have

@@ -140,6 +140,7 @@ class Rig final : public test::SocketDevice {
   }
   // Answers that gave way, which they do until somebody ends that, or a long time; and those of which somebody has.
   unsigned gave_way() const { return gave_way_; }
+  unsigned gave_way_behind_short() const { return gave_way_behind_short_; }  // of these, to who wrote something short
   unsigned called_back() const { return called_back_; }
   // Requests whose worker could do what they ask for, as another waited.
   unsigned free_ones() {
@@ -185,10 +186,11 @@ class Rig final : public test::SocketDevice {
     }
   }
 
-  bool handle(Worker& worker, size_t) override {
-    (void)receivers_.answer(worker.request, [this]() -> ssize_t {
+  bool handle(Worker& worker, size_t length) override {
+    (void)receivers_.answer(worker.request, [&]() -> ssize_t {
       if (::sched_getscheduler(0) != SCHED_IDLE) return 0;
       ++gave_way_;
+      gave_way_behind_short_ += length < kLength ? 1 : 0;
       for (int i = 0; i < 20'000 && ::sched_getscheduler(0) == SCHED_IDLE; ++i)
         std::this_thread::sleep_for(std::chrono::microseconds(100));
       called_back_ += ::sched_getscheduler(0) == SCHED_OTHER ? 1 : 0;
@@ -219,7 +221,7 @@ class Rig final : public test::SocketDevice {
   std::vector<decltype(RequestContext::payload)> kept_;
   uint32_t held_opcode_ = 0;  // 0: each
   unsigned at_it_ = 0, handled_ = 0, sent_ = 0, free_ = 0;
-  std::atomic<unsigned> gave_way_{0}, called_back_{0};
+  std::atomic<unsigned> gave_way_{0}, gave_way_behind_short_{0}, called_back_{0};
   const Worker* last_ = nullptr;
   DeviceReceivers receivers_;
   std::list<Worker> workers_;
@@ -282,6 +284,19 @@ TEST(DeviceReceivers, WhoGivesWayForTooLongIsCalledBack) {
   }
   EXPECT_GT(rig.gave_way(), 0u);
   EXPECT_EQ(rig.called_back(), rig.gave_way());
+}
+
+// It stays where it is over what is short between two long ones.
+TEST(DeviceReceivers, WhatIsShortInBetweenIsGivenWayToo) {
+  if (DeviceReceivers::processors() < 2 || !GiveWay::is_possible()) GTEST_SKIP() << "nobody gives way here";
+  Rig rig;
+  for (unsigned i = 0; i < 2 * (ReceiverPlace::kJudgedBy + ReceiverPlace::kSettling); ++i) {
+    rig.send(0);
+    (void)rig.wait_for_all();
+    rig.send_short_write(0, Rig::kLength);
+    (void)rig.wait_for_all();
+  }
+  EXPECT_GT(rig.gave_way_behind_short(), 0u);
 }
 
 // Whose receivers are others' as well.

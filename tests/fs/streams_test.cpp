@@ -79,7 +79,28 @@ TEST(Streams, WhoWritesOnlyShortOnesIsNoStream) {
   uint64_t end = 1000;
   for (unsigned i = 0; i < Streams::kShortsMax; ++i, end += 8)
     EXPECT_TRUE(writers.streams.received_short(none, 1, FileOffset(end), FileOffset(end + 8)));
+  writers.streams.expect(none);
+  EXPECT_TRUE(none.is(1, FileOffset(end)));
   EXPECT_FALSE(writers.streams.received_short(none, 1, FileOffset(end), FileOffset(end + 8)));
+  Streams::Claim nothing;
+  writers.streams.expect(nothing);
+  EXPECT_EQ(nothing.file(), nullptr) << "it is not expected until it is seen again";
+}
+
+TEST(Streams, WhatIsShortCostsOthersNothing) {
+  Writers writers(2);
+  for (const uint64_t handle : {1, 2}) {
+    writers.came(handle);
+    writers.streams.handled(handle);
+  }
+  uint64_t end = 1000;
+  for (unsigned i = 0; i < Streams::kMissesMax + 1; ++i, end += 8) {
+    Streams::Claim claim;  // of the other, whose turn it is
+    writers.streams.expect(claim);
+    EXPECT_TRUE(claim.is(1, FileOffset(1000)));
+    EXPECT_TRUE(writers.streams.received_short(claim, 2, FileOffset(end), FileOffset(end + 8)));
+    writers.streams.handled(2);
+  }
 }
 
 TEST(Streams, NothingIsExpectedOfNobody) {
