@@ -28,6 +28,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -83,32 +84,36 @@ constexpr uint32_t kWriteOpcode = 16;
 
 struct Pool {
   std::byte* memory = nullptr;
-  size_t places = 0;
-  size_t next = 0;
-  std::mutex mutex;               // of what follows, and of next
-  std::vector<std::byte*> spare;  // given back
+  std::mutex mutex;
+  std::deque<std::byte*>
+      places;  // but for those that threads have in hand: the next one first, what was kept last, last
 
   bool make(size_t bytes) {
-    places = std::max<size_t>(bytes / kPlaceBytes, 1);
-    void* const made =
-        ::mmap(nullptr, places * kPlaceBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    // So many that no thread finds none (libfuse has ten of them).
+    const size_t count = std::max<size_t>(bytes / kPlaceBytes, 16);
+    void* const made = ::mmap(nullptr, count * kPlaceBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (made == MAP_FAILED) return false;
-    (void)::madvise(made, places * kPlaceBytes, MADV_HUGEPAGE);
-    std::memset(made, 1, places * kPlaceBytes);
+    (void)::madvise(made, count * kPlaceBytes, MADV_HUGEPAGE);
+    std::memset(made, 1, count * kPlaceBytes);
     memory = static_cast<std::byte*>(made);
+    for (size_t index = 0; index < count; ++index) places.push_back(memory + index * kPlaceBytes);
     return true;
   }
 
   std::byte* take() {
     const std::lock_guard lock(mutex);
-    if (spare.empty()) return memory + next++ % places * kPlaceBytes;
-    std::byte* const place = spare.back();
-    spare.pop_back();
+    std::byte* const place = places.front();
+    places.pop_front();
     return place;
   }
   void give_back(std::byte* place) {
     const std::lock_guard lock(mutex);
-    spare.push_back(place);
+    places.push_front(place);
+  }
+  // Its content is needed until its turn comes again.
+  void keep(std::byte* place) {
+    const std::lock_guard lock(mutex);
+    places.push_back(place);
   }
 };
 
@@ -128,6 +133,8 @@ void keep(File& file, size_t size, off_t offset) {
     std::memcpy(piece.own.get(), piece.data, size);
     piece.data = piece.own.get();
     g_pool.give_back(t_place);
+  } else {
+    g_pool.keep(t_place);
   }
   const std::lock_guard lock(file.mutex);
   file.pieces.insert_or_assign(offset, std::move(piece));
