@@ -194,11 +194,11 @@ void DeviceReceivers::look_for_next(Worker& worker) {
 
 // With a write in hand that its caller waits for: who closes files in execve(2) holds a lock that readers of its files in
 // /proc wait for. (Pages of the cache are written then, too, and by others than who wrote into them.)
-void DeviceReceivers::take_place(Worker& worker, const wire::Flow& flow, bool is_long) {
+void DeviceReceivers::take_place(Worker& worker, const wire::Flow& flow) {
   constexpr unsigned kFollowedEvery = 2;  // of those who did not come first
   RequestContext& request = worker.request;
   const bool is_only_stream = gives_way_ && worker.awaits_more && !flow.is_of_pages && streams_.active() == 1;
-  if (is_only_stream && is_long) place_.came(flow.handle, monotonic_ns());
+  if (is_only_stream && !worker.is_behind_short) place_.came(flow.handle, monotonic_ns());
   const bool is_beside = is_only_stream && place_.is_beside();
   const bool stayed = is_beside && request.elsewhere != nullptr;  // else it gave way for too long, or was not beside
   if (!stayed) leave_place(worker);
@@ -366,7 +366,7 @@ void DeviceReceivers::note_received(Worker& worker, Streams::Claim& claim, size_
   }
   if (writes_much && claim.file() != nullptr) odds_.guessed(came_true);
   call_another();
-  take_place(worker, flow, writes_much);
+  take_place(worker, flow);
 }
 
 // Moves what came there to the buffer.

@@ -111,7 +111,7 @@ class DeviceReceivers {
   bool look(uint64_t now_ns);
   void call_another();
   void look_for_next(Worker& worker);
-  void take_place(Worker& worker, const wire::Flow& flow, bool is_long);
+  void take_place(Worker& worker, const wire::Flow& flow);
   static void leave_place(Worker& worker);
   bool wait_for_request(Worker& worker);
   void wait_beside(Worker& worker);

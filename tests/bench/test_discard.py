@@ -3,9 +3,9 @@ import contextlib
 import os
 import random
 import subprocess
-import time
 
 from lab.programs import Programs
+from lab.system import wait_until
 
 MIB = 1 << 20
 
@@ -15,10 +15,8 @@ def pool(programs, path, size):
     path.mkdir()
     process = subprocess.Popen([programs.build / "tools" / "fpfs-bench-discard", "--pool", str(size), path])
     try:
-        deadline = time.monotonic() + 20
-        while not path.is_mount():
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: process.poll() is not None or path.is_mount())
+        assert path.is_mount()
         yield path
     finally:
         subprocess.run(["umount", path], check=True)
