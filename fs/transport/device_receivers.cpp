@@ -178,11 +178,11 @@ unsigned DeviceReceivers::processors() {
   return static_cast<unsigned>(CPU_COUNT(&allowed));
 }
 
-void DeviceReceivers::look_for_next(Worker& worker) {
+bool DeviceReceivers::look_for_next(Worker& worker) {
   const bool is_of_stream = worker.awaits_more && streams_.active() == 1;
   BusyPoll& busy_poll = worker.awaits_more && worker.is_behind_short ? worker.busy_poll_behind_short : worker.busy_poll;
   if (!looks_ || worker.binding.is_bound() || !(is_of_stream || serves_alone(worker)) || !busy_poll.is_worth_it())
-    return;
+    return false;
   waiting_.fetch_add(1, std::memory_order_relaxed);
   pollfd descriptor{handler_.descriptor(), POLLIN, 0};
   const uint64_t until = monotonic_ns() + BusyPoll::kLookNs;
@@ -190,6 +190,7 @@ void DeviceReceivers::look_for_next(Worker& worker) {
   while (!found && monotonic_ns() < until) found = ::poll(&descriptor, 1, 0) != 0;
   waiting_.fetch_sub(1, std::memory_order_relaxed);
   busy_poll.looked(found);
+  return found;
 }
 
 // With a write in hand that its caller waits for: who closes files in execve(2) holds a lock that readers of its files in
@@ -214,14 +215,15 @@ void DeviceReceivers::leave_place(Worker& worker) {
 }
 
 // Who is bound waits for a moment only: what else comes to that processor meanwhile could keep it.
-void DeviceReceivers::wait_beside(Worker& worker) {
+bool DeviceReceivers::wait_beside(Worker& worker) {
   constexpr timespec kPause{0, 2'000'000};
-  if (!worker.binding.is_bound()) return;
+  if (!worker.binding.is_bound()) return false;
   waiting_.fetch_add(1, std::memory_order_relaxed);
   pollfd descriptor{handler_.descriptor(), POLLIN, 0};
   const bool has_come = ::ppoll(&descriptor, 1, &kPause, nullptr) != 0;
   waiting_.fetch_sub(1, std::memory_order_relaxed);
   if (!has_come) leave_place(worker);
+  return has_come;
 }
 
 bool DeviceReceivers::wait_for_request(Worker& worker) {
@@ -288,8 +290,7 @@ ssize_t DeviceReceivers::read_request(Worker& worker, Streams::Claim& claim) {
 bool DeviceReceivers::receive(Worker& worker, size_t& length) {
   Streams::Claim claim;
   ssize_t result = 0;
-  look_for_next(worker);
-  wait_beside(worker);
+  const bool is_there = look_for_next(worker) || wait_beside(worker);
   if (!may_land() && let_reads_block()) {
     worker.epoll.reset();
     waiting_.fetch_add(1, std::memory_order_relaxed);
@@ -297,7 +298,7 @@ bool DeviceReceivers::receive(Worker& worker, size_t& length) {
     waiting_.fetch_sub(1, std::memory_order_relaxed);
   } else {
     // A landing is taken when the request is there, so that it is held during the copy only.
-    if (!wait_for_request(worker)) return true;
+    if (!is_there && !wait_for_request(worker)) return true;
     if (!discards_) streams_.expect(claim);
     result = read_request(worker, claim);
   }

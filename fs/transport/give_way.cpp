@@ -36,10 +36,11 @@ bool GiveWay::is_possible() {
 }
 
 bool GiveWay::begin(const cpu_set_t& elsewhere) {
+  thread_local const pid_t thread = ::gettid();
   {
     const MutexLock lock(mutex_);
     if (thread_ != 0) return false;
-    thread_ = ::gettid();
+    thread_ = thread;
     since_ns_ = monotonic_ns();
     is_over_ = false;
     elsewhere_ = elsewhere;

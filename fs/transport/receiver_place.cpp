@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
@@ -59,14 +60,22 @@ void ReceiverPlace::came(uint64_t handle, uint64_t now_ns) {
     return;
   }
   intervals_ns_[count_++] = interval_ns;
-  if (count_ < kJudgedBy) return;
+  const bool may_be_enough = is_trial_ && count_ % kLostBy == 0;
+  if (count_ < kJudgedBy && !may_be_enough) return;
+  const uint64_t mean_ns = mean_interval_ns();
+  if (count_ < kJudgedBy && !is_far_slower(mean_ns, judged_ns_[is_beside() ? 0 : 1])) return;
   count_ = 0;
-  const auto middle = intervals_ns_.begin() + kJudgedBy / 2;
-  std::nth_element(intervals_ns_.begin(), middle, intervals_ns_.end());
+  judge(mean_ns);
+}
+
+uint64_t ReceiverPlace::mean_interval_ns() {
+  const auto end = intervals_ns_.begin() + count_;
+  const auto middle = intervals_ns_.begin() + count_ / 2;
+  std::nth_element(intervals_ns_.begin(), middle, end);
   const uint64_t longest_ns = kLongestTimes * *middle;
-  uint64_t sum_ns = 0;
-  for (const uint64_t each_ns : intervals_ns_) sum_ns += std::min(each_ns, longest_ns);
-  judge(sum_ns / kJudgedBy);
+  return std::accumulate(intervals_ns_.begin(), end, uint64_t{0},
+                         [&](uint64_t sum, uint64_t each) { return sum + std::min(each, longest_ns); }) /
+         count_;
 }
 
 void ReceiverPlace::called_back() {
