@@ -52,16 +52,13 @@ def cold(bench):
     return measures
 
 
-# Of a mount, until its saves go through memory that they have used before. For loads one does.
+# Of a mount, until its saves go through memory that they have used before.
 SAVES_BEFORE = 5
 
 
 def daemon_cpu(bench):
     """CPU seconds of the daemon per 10^9 bytes, from just before the call until the daemon has nothing left to do. Beside
-    it the kernel's part: those of a filesystem that keeps everything in its memory.
-
-    Both have taken their memory before: what clearing new pages costs is the system's (on a virtual machine its host's),
-    once in the life of a mount. The first load of a mount, in which it is, is shown and has no target."""
+    it the kernel's part: those of a filesystem that keeps everything in its memory."""
     measures = []
 
     def spent(process, path, work):
@@ -72,8 +69,8 @@ def daemon_cpu(bench):
     with bench.mounted() as mount, \
             bench.program_process("fpfs-bench-discard", "--pool", bench.pool_size) as (least, least_process):
         kernels_part.read_ahead_as(least, mount.path)
-        contestants = {"daemon": (lambda: mount.pid, mount.path / "saved"),
-                       "kernel's part": (lambda: least_process, least / "saved")}
+        contestants = {"daemon": (lambda: mount.pid, mount.path / "saved", mount.remount_cold),
+                       "kernel's part": (lambda: least_process, least / "saved", bench.drop_caches)}
 
         def saver(process, path, format):
             def save():
@@ -81,18 +78,11 @@ def daemon_cpu(bench):
                 return spent(process, path, lambda: bench.torch.save(path, format, bench.size))
             return save
 
-        def loader(who, forget, how):
-            process, path = contestants[who]
-
+        def loader(process, path, forget, how):
             def load():
                 forget()
                 return spent(process, path, lambda: bench.torch.load(path, how))
             return load
-
-        def remount_used():
-            mount.remount_cold()
-            bench.torch.load(mount.path / "another", "torch-mmap")
-            bench.drop_caches()
 
         if any(bench.wants(f"save, {format}") for format in ("zip", "legacy")):
             for _ in range(SAVES_BEFORE):
@@ -100,15 +90,12 @@ def daemon_cpu(bench):
         for format in ("zip", "legacy"):
             if bench.wants(f"save, {format}"):
                 figures = bench.rotate({who: saver(process, path, format)
-                                        for who, (process, path) in contestants.items()}, unit="s/GB")
+                                        for who, (process, path, _) in contestants.items()}, unit="s/GB")
                 measures.append(Measure(f"save, {format}", figures, [limit(figures, "daemon", 0.30, least="kernel's part")]))
         for name, how in (("load", "torch"), ("load, mmap", "torch-mmap")):
             if bench.wants(name):
-                for _, path in contestants.values():
+                for _, path, _ in contestants.values():
                     bench.save_rate(path, "zip")
-                bench.save_rate(mount.path / "another", "zip")
-                figures = bench.rotate({"daemon": loader("daemon", remount_used, how),
-                                        "daemon, first": loader("daemon", mount.remount_cold, how),
-                                        "kernel's part": loader("kernel's part", bench.drop_caches, how)}, unit="s/GB")
+                figures = bench.rotate({who: loader(*contestant, how) for who, contestant in contestants.items()}, unit="s/GB")
                 measures.append(Measure(name, figures, [limit(figures, "daemon", 0.30, least="kernel's part")]))
     return measures
