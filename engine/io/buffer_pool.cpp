@@ -77,7 +77,7 @@ BufferPool::~BufferPool() {
 }
 
 bool BufferPool::populate_some() {
-  const size_t length = std::min<size_t>(mapping_bytes_ - populated_, 64 * kMiB);
+  const size_t length = std::min(mapping_bytes_ - populated_, kPopulatedAtOnce);
   if (length == 0 || ::madvise(mapping_ + populated_, length, MADV_POPULATE_WRITE) != 0) return false;
   populated_ += length;
   return true;

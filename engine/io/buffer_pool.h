@@ -116,9 +116,11 @@ class BufferPool {
   // eviction.
   void make_busy(Buffer& buffer);
 
-  // Makes the next 64 MiB of the pool's memory resident, which is done else where a buffer is first used (the kernel
-  // clears pages: 0.15 s per GiB). False when all are, or the kernel cannot. One caller at a time.
+  // Makes the next kPopulatedAtOnce of the pool's memory resident, which is done else where a buffer is first used: the
+  // kernel clears pages, 0.1 s per GiB, and 3 s where a virtual machine's host has to give them first. Whoever maps memory
+  // waits meanwhile. False when all are, or the kernel cannot. One caller at a time.
   bool populate_some();
+  static constexpr size_t kPopulatedAtOnce = size_t{4} << 20;
 
   // Calls the waiters that can go on, until the first that cannot. Call it without locks after having freed something.
   void run_waiters();

@@ -164,8 +164,8 @@ class FileSystem {
   // Tells the kernel to ask for a node's attributes again, after a change that it did not ask for.
   void invalidate_attributes(const Inode& inode);
 
-  // Makes the buffers' memory resident, in the background: for savers that do not wait for the drives, clearing pages
-  // is a good part of the first save.
+  // Makes the buffers' memory resident, in the background: else what clearing pages takes is part of the first loads and
+  // saves.
   void populate_buffers();
   // A process was closing what it was replacing, and nobody can say whether it was killed. Said in the log once.
   void say_killed_is_unknown();
