@@ -310,6 +310,7 @@ bool DeviceReceivers::receive(Worker& worker, size_t& length) {
   const int failure = errno;
   streams_.gave_up(claim);
   if (handler_.is_stopping()) return false;
+  if (failure == EAGAIN) worker.awaits_more = false;  // another has it
   // ENOENT: the request was interrupted before it reached us. ENODEV: unmounted, or the connection was aborted.
   if (failure == EINTR || failure == EAGAIN || failure == ENOENT) return true;
   handler_.connection_ended();

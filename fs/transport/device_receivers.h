@@ -110,12 +110,12 @@ class DeviceReceivers {
   void wake_one();
   bool look(uint64_t now_ns);
   void call_another();
-  // True: a request was there, which another may have taken by now. The same of the next two.
+  // These three: whether a request was there, which another may have taken by now.
   bool look_for_next(Worker& worker);
-  void take_place(Worker& worker, const wire::Flow& flow);
-  static void leave_place(Worker& worker);
   bool wait_beside(Worker& worker);
   bool wait_for_request(Worker& worker);
+  void take_place(Worker& worker, const wire::Flow& flow);
+  static void leave_place(Worker& worker);
   bool let_reads_block();
   bool begin_landing_read();
   void end_landing_read();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
@@ -60,22 +59,17 @@ void ReceiverPlace::came(uint64_t handle, uint64_t now_ns) {
     return;
   }
   intervals_ns_[count_++] = interval_ns;
-  const bool may_be_enough = is_trial_ && count_ % kLostBy == 0;
-  if (count_ < kJudgedBy && !may_be_enough) return;
-  const uint64_t mean_ns = mean_interval_ns();
-  if (count_ < kJudgedBy && !is_far_slower(mean_ns, judged_ns_[is_beside() ? 0 : 1])) return;
-  count_ = 0;
-  judge(mean_ns);
-}
-
-uint64_t ReceiverPlace::mean_interval_ns() {
+  const bool is_full = count_ == kJudgedBy;
+  if (!is_full && (!is_trial_ || count_ % kLostBy != 0)) return;
   const auto end = intervals_ns_.begin() + count_;
   const auto middle = intervals_ns_.begin() + count_ / 2;
   std::nth_element(intervals_ns_.begin(), middle, end);
-  const uint64_t longest_ns = kLongestTimes * *middle;
-  return std::accumulate(intervals_ns_.begin(), end, uint64_t{0},
-                         [&](uint64_t sum, uint64_t each) { return sum + std::min(each, longest_ns); }) /
-         count_;
+  const uint64_t median_ns = *middle;
+  if (!is_full && !is_far_slower(median_ns, judged_ns_[is_beside() ? 0 : 1])) return;
+  uint64_t sum_ns = 0;
+  for (auto each = intervals_ns_.begin(); each != end; ++each) sum_ns += std::min(*each, kLongestTimes * median_ns);
+  const unsigned count = std::exchange(count_, 0);
+  judge(sum_ns / count);
 }
 
 void ReceiverPlace::called_back() {

@@ -35,7 +35,7 @@ class ReceiverPlace {
   static constexpr unsigned kSettling = 4;
   // A way is faster when its interval is shorter by this: 1/32.
   static constexpr unsigned kGainShift = 5;
-  // A trial ends after so many, or twice as many, ..., when it is slower by a quarter.
+  // A trial ends after so many, or twice as many, ..., when half of them took longer by a quarter.
   static constexpr unsigned kLostBy = 8;
   static constexpr unsigned kLostShift = 2;
   // The other way is tried when it was faster than this one is now, and else after so many times kJudgedBy requests;
@@ -52,7 +52,6 @@ class ReceiverPlace {
     return one_ns != 0 && one_ns + (one_ns >> kGainShift) < other_ns;
   }
   static bool is_far_slower(uint64_t one_ns, uint64_t other_ns) { return one_ns > other_ns + (other_ns >> kLostShift); }
-  uint64_t mean_interval_ns() FPFS_REQUIRES(mutex_);
   void judge(uint64_t interval_ns) FPFS_REQUIRES(mutex_);
   void change() FPFS_REQUIRES(mutex_);
 
