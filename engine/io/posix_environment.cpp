@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/control_group.h"
 #include "engine/io/aio_queue.h"
 
 namespace fpfs {
@@ -75,10 +76,18 @@ uint64_t PosixEnvironment::random_u64() {
 Status PosixEnvironment::check_buffer_memory(uint64_t bytes) {
   const auto machine =
       static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-  if (bytes < machine) return Status::ok();
-  return Status::error(StatusCode::kInvalidArgument,
-                       fmt::format("buffer_memory={} is more than this machine has ({}); give a part of it",
-                                   format_size(bytes), format_size(machine)));
+  if (bytes >= machine)
+    return Status::error(StatusCode::kInvalidArgument,
+                         fmt::format("buffer_memory={} is more than this machine has ({}); give a part of it",
+                                     format_size(bytes), format_size(machine)));
+  std::ifstream groups("/proc/self/cgroup");
+  const uint64_t group = control_group_memory(groups);
+  if (bytes >= group)
+    return Status::error(
+        StatusCode::kInvalidArgument,
+        fmt::format("buffer_memory={} is more than its control group may have ({}); give less, or raise that limit",
+                    format_size(bytes), format_size(group)));
+  return Status::ok();
 }
 
 }  // namespace fpfs

@@ -37,8 +37,8 @@ class PosixEnvironment : public Environment {
   Status allow_handles(uint64_t count) override;
   uint64_t random_u64() override;
 
-  // The pool of buffers is used up to its last one by any large save: kInvalidArgument when the machine has not so many
-  // bytes, and would swap, or kill for it.
+  // The pool of buffers is taken as a whole: kInvalidArgument when the machine has not so many bytes, and would swap, or kill
+  // for it; and when this process's control group may not have them.
   static Status check_buffer_memory(uint64_t bytes);
   // One for each core, and enough of them for what waits for drives.
   static unsigned threads_default() { return std::max(8U, std::thread::hardware_concurrency()); }

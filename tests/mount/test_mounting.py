@@ -1,4 +1,5 @@
 """Mounting itself: one clear line when it cannot be done, fstab and mount(8), options."""
+import contextlib
 import errno
 import json
 import os
@@ -193,6 +194,29 @@ def test_read_only_drive(make_array, make_drive, drives, daemon, place):
 
 def test_more_memory_than_there_is(array, daemon, place):
     assert_refused(daemon("-o", "buffer_memory=1000G", array.argument, place), "buffer_memory=1000 GiB", "this machine")
+
+
+@pytest.mark.root
+def test_more_memory_than_the_control_group_may_have(array, place, lab):
+    """The daemon would be killed for it as soon as it is mounted."""
+    hierarchy, limit = pathlib.Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
+    if not hierarchy.exists():
+        hierarchy, limit = hierarchy.parent, "memory.max"
+    group = hierarchy / f"fpfs-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / limit).write_text(str(100 * MIB))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        pytest.skip(f"no control group for memory can be made here: {error}")
+    command = [array.programs.mount, *([] if array.direct_io else ["-o", "buffered_members"]), array.argument, place]
+    try:
+        result = run("sh", "-c", f'echo $$ >"{group}/cgroup.procs"; exec "$@"', "sh", *command, check=False)
+        assert_refused(result, "buffer_memory=256 MiB", "control group", "100 MiB")
+    finally:
+        wait_until(lambda: not (group / "cgroup.procs").read_text())
+        group.rmdir()
 
 
 def test_directories_as_several_arguments(array, daemon, place):
