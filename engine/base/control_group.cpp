@@ -13,6 +13,7 @@ uint64_t control_group_memory(std::istream& groups, const std::filesystem::path&
   while (std::getline(groups, path, ':') && std::getline(groups, controllers, ':') && std::getline(groups, path)) {
     const bool is_unified = controllers.empty();
     if (!is_unified && ("," + controllers + ",").find(",memory,") == std::string::npos) continue;
+    if (path.starts_with("/..")) continue;  // beside what is mounted here
     const std::filesystem::path hierarchy = is_unified ? root : root / "memory";
     const char* const limit_name = is_unified ? "memory.max" : "memory.limit_in_bytes";
     for (auto group = std::filesystem::path(path).relative_path();; group = group.parent_path()) {

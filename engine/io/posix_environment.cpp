@@ -6,12 +6,14 @@
 
 #include <cerrno>
 #include <fstream>
+#include <limits>
 #include <string>
 
 #include <fmt/format.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/control_group.h"
+#include "engine/base/units.h"
 #include "engine/io/aio_queue.h"
 
 namespace fpfs {
@@ -80,14 +82,25 @@ Status PosixEnvironment::check_buffer_memory(uint64_t bytes) {
     return Status::error(StatusCode::kInvalidArgument,
                          fmt::format("buffer_memory={} is more than this machine has ({}); give a part of it",
                                      format_size(bytes), format_size(machine)));
+  constexpr uint64_t kBeside = 32 * kMiB;  // what little a daemon holds besides
   std::ifstream groups("/proc/self/cgroup");
   const uint64_t group = control_group_memory(groups);
-  if (bytes >= group)
+  if (bytes + kBeside > group)
     return Status::error(
         StatusCode::kInvalidArgument,
-        fmt::format("buffer_memory={} is more than its control group may have ({}); give less, or raise that limit",
-                    format_size(bytes), format_size(group)));
+        fmt::format("buffer_memory={} and {} beside it are more than their control group may have ({}); give less, or "
+                    "raise that limit",
+                    format_size(bytes), format_size(kBeside), format_size(group)));
   return Status::ok();
+}
+
+// proc(5), /proc/meminfo: lines "MemAvailable:   12345 kB".
+uint64_t PosixEnvironment::memory_available() {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  for (uint64_t kib = 0; file >> name >> kib; file.ignore(std::numeric_limits<std::streamsize>::max(), '\n'))
+    if (name == "MemAvailable:") return kib * kKiB;
+  return 0;
 }
 
 }  // namespace fpfs

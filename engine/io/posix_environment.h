@@ -40,6 +40,8 @@ class PosixEnvironment : public Environment {
   // The pool of buffers is taken as a whole: kInvalidArgument when the machine has not so many bytes, and would swap, or kill
   // for it; and when this process's control group may not have them.
   static Status check_buffer_memory(uint64_t bytes);
+  // Bytes that programs could have without swapping; 0: nobody says.
+  static uint64_t memory_available();
   // One for each core, and enough of them for what waits for drives.
   static unsigned threads_default() { return std::max(8U, std::thread::hardware_concurrency()); }
 

@@ -45,8 +45,8 @@ void read(fuse_req_t request, fuse_ino_t, size_t size, off_t offset, fuse_file_i
   call.request.offset = FileOffset(static_cast<uint64_t>(offset));
   call.request.length = static_cast<uint32_t>(size);
   call.request.cursor = &open.cursor;
-  // What the kernel keeps need not stay here as well. A short stay keeps the buffers that a load goes through few: warm
-  // in the processor's cache, and the pool's other memory untouched.
+  // What the kernel keeps need not stay here as well. A short stay keeps the buffers that a load goes through few, and
+  // warm in the processor's cache; what is in the others stays.
   call.request.reader_caches = !open.may_write() && file_system.cached_reads() && (info->flags & O_DIRECT) == 0;
   call.request.complete = read_done;
   call.request.owner = &call;

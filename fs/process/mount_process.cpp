@@ -351,7 +351,13 @@ Status MountProcess::serve(Launcher& launcher) {
   if (mount) file_system_->set_device(makedev(mount->device_major, mount->device_minor));
   const uint64_t read_ahead = kernel_read_ahead(thread_count(options_), file_system_->settings().read_bytes_max);
   file_system_->set_cached_reads(mount && raise_read_ahead(*mount, static_cast<unsigned>(read_ahead / kKiB)));
-  file_system_->populate_buffers();
+  if (PosixEnvironment::memory_available() > options_.store.buffer_memory)
+    file_system_->populate_buffers();
+  else
+    log(LogLevel::kWarning,
+        "the machine has less memory left than buffer_memory={}: buffers take theirs as they are used; give less, or "
+        "make room",
+        format_size(options_.store.buffer_memory));
   file_system_->scrub().open();
   listen_for_waiters(mount);
   stage_ = Stage::kServing;

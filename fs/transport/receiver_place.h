@@ -35,7 +35,7 @@ class ReceiverPlace {
   static constexpr unsigned kSettling = 4;
   // A way is faster when its interval is shorter by this: 1/32.
   static constexpr unsigned kGainShift = 5;
-  // A trial ends after so many, or twice as many, ..., when half of them took longer by a quarter.
+  // A trial is given up after so many, or twice as many, ..., when mean and median are longer by a quarter.
   static constexpr unsigned kLostBy = 8;
   static constexpr unsigned kLostShift = 2;
   // The other way is tried when it was faster than this one is now, and else after so many times kJudgedBy requests;

@@ -97,7 +97,7 @@ def test_many_small_files(anywhere):
 
 @pytest.mark.P5
 @pytest.mark.root  # without the privilege to raise the kernel's read-ahead readers go past the page cache
-def test_a_load_goes_through_few_buffers(array, make_mount):
+def test_a_load_leaves_few_buffers(array, make_mount):
     """What the kernel keeps does not stay in the pool as well."""
     mount = make_mount(array, "buffer_memory=256M")
     content = bytes(range(256)) * (200 * MIB // 256)

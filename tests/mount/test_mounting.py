@@ -197,7 +197,7 @@ def test_more_memory_than_there_is(array, daemon, place):
 
 
 @pytest.mark.root
-def test_more_memory_than_the_control_group_may_have(array, place, lab):
+def test_more_memory_than_the_control_group_may_have(array, place):
     """The daemon would be killed for it as soon as it is mounted."""
     hierarchy, limit = pathlib.Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
     if not hierarchy.exists():
@@ -205,16 +205,17 @@ def test_more_memory_than_the_control_group_may_have(array, place, lab):
     group = hierarchy / f"fpfs-test-{os.getpid()}"
     try:
         group.mkdir()
-        (group / limit).write_text(str(100 * MIB))
+        (group / limit).write_text(str(270 * MIB))
     except OSError as error:
         with contextlib.suppress(OSError):
             group.rmdir()
         pytest.skip(f"no control group for memory can be made here: {error}")
     command = [array.programs.mount, *([] if array.direct_io else ["-o", "buffered_members"]), array.argument, place]
     try:
-        result = run("sh", "-c", f'echo $$ >"{group}/cgroup.procs"; exec "$@"', "sh", *command, check=False)
-        assert_refused(result, "buffer_memory=256 MiB", "control group", "100 MiB")
+        result = run("sh", "-c", f'echo $$ >"{group}/cgroup.procs" && exec "$@"', "sh", *command, check=False)
+        assert_refused(result, "buffer_memory=256 MiB", "control group", "270 MiB")
     finally:
+        mount_table.unmount(place)  # when it was not refused
         wait_until(lambda: not (group / "cgroup.procs").read_text())
         group.rmdir()
 

@@ -59,5 +59,11 @@ TEST_F(ControlGroup, OfAContainerThoseAboveCount) {
   EXPECT_EQ(limit_of("2:memory:/docker/0123\n"), 4096u);
 }
 
+// Another namespace's.
+TEST_F(ControlGroup, WhatIsNotBelowTheRootIsUnknown) {
+  say("", "memory.max", "4096");
+  EXPECT_EQ(limit_of("0::/../other\n"), UINT64_MAX);
+}
+
 }  // namespace
 }  // namespace fpfs

@@ -10,6 +10,8 @@ import shutil
 import subprocess
 import time
 
+from lab.system import wait_until
+
 from ..drives import LoopDrive, LoopLab
 from ..measure import Measure, Ratio, Samples
 
@@ -154,9 +156,11 @@ def many_files(bench, sizes, per_directory):
 
 
 def beside_pool(mount):
-    """The daemon's memory but for its buffers, which it takes when it is mounted."""
+    """The daemon's memory but for its buffers, which it takes when it is mounted, in the background."""
     buffers = mount.status()["buffers"]
-    return mount.memory() - buffers["total"] * buffers["size"]
+    pool = buffers["total"] * buffers["size"]
+    wait_until(lambda: mount.memory("RssAnon") >= pool, seconds=60)
+    return mount.memory() - pool
 
 
 def list_and_remove(bench, mount, figures, count):
