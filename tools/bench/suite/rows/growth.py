@@ -10,8 +10,6 @@ import shutil
 import subprocess
 import time
 
-from lab.system import wait_until
-
 from ..drives import LoopDrive, LoopLab
 from ..measure import Measure, Ratio, Samples
 
@@ -156,10 +154,8 @@ def many_files(bench, sizes, per_directory):
 
 
 def beside_pool(mount):
-    """The daemon's memory but for its buffers, which it takes when it is mounted, in the background."""
-    buffers = mount.status()["buffers"]
-    pool = buffers["total"] * buffers["size"]
-    wait_until(lambda: mount.memory("RssAnon") >= pool, seconds=60)
+    """The daemon's memory but for its buffers."""
+    pool = mount.wait_for_pool()
     return mount.memory() - pool
 
 
