@@ -120,6 +120,13 @@ class Mount:
                 return int(line.split()[1]) * 1024
         raise KeyError(field)
 
+    def wait_for_pool(self):
+        """Until its buffers have their memory, which the daemon takes in the background when it is mounted. Their bytes."""
+        buffers = self.status()["buffers"]
+        pool = buffers["total"] * buffers["size"]
+        wait_until(lambda: self.memory("RssAnon") >= pool, seconds=60)
+        return pool
+
     def unmount(self):
         """In good order; the daemon must end with 0 after it committed everything."""
         deadline = time.monotonic() + 20

@@ -13,7 +13,6 @@ from lab import LONG
 from lab.data import is_pattern, pattern, write_pattern
 from lab.machine_setting import PAGES_LIMIT, changed
 from lab.programs import run
-from lab.system import wait_until
 
 MIB = 1 << 20
 
@@ -114,7 +113,7 @@ def test_a_load_leaves_few_buffers(array, make_mount):
 def test_the_pool_is_there_before_the_first_load(array, make_mount):
     """What it takes to clear its pages is not a part of that."""
     mount = make_mount(array, "buffer_memory=64M")
-    wait_until(lambda: mount.memory("RssAnon") >= 64 * MIB)
+    assert mount.wait_for_pool() == 64 * MIB
 
 
 @pytest.fixture(params=[256, 1024], ids=["reads of 1 MiB", "reads of 4 MiB"])

@@ -8,7 +8,6 @@ import subprocess
 import time
 
 from lab.array import Array, Mount
-from lab.system import wait_until
 
 from .commands import CommandFailed
 from .drives import LoopLab, bytes_moved
@@ -240,13 +239,6 @@ class Mounted(Mount):
         self.unmount()
         self._bench.drop_caches()
         return self.start()
-
-    def wait_for_pool(self):
-        """Until its buffers have their memory, which the daemon takes in the background when it is mounted. Their bytes."""
-        buffers = self.status()["buffers"]
-        pool = buffers["total"] * buffers["size"]
-        wait_until(lambda: self.memory("RssAnon") >= pool, seconds=60)
-        return pool
 
     def cpu_seconds(self):
         return cpu_seconds(self.pid)
