@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
 #include <map>
 #include <utility>
@@ -56,6 +57,7 @@ class ChunkRanges {
     }
   }
   bool is_empty() const { return ranges_.empty(); }
+  size_t count() const { return ranges_.size(); }  // of ranges
   // visit(first, stop), in ascending order.
   template <typename Visit>
   void for_each(Visit visit) const {

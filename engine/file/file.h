@@ -59,6 +59,7 @@
 #include "engine/file/part_reads.h"
 #include "engine/file/placement.h"
 #include "engine/file/previous_content.h"
+#include "engine/file/read_out.h"
 #include "engine/file/requests.h"
 #include "engine/file/reservation.h"
 #include "engine/file/tensor_starts.h"
@@ -320,8 +321,8 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void unpin(CachedChunk& chunk, uint32_t kept, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void unpin_all(ReadRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
   void build_reply(ReadRequest& request) FPFS_REQUIRES(mutex_);
-  void read_ahead(ReadCursor& cursor, FileOffset offset, uint32_t length, Deferred& deferred) FPFS_REQUIRES(mutex_);
-  bool load_ahead(ChunkIndex index, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  void read_ahead(const ReadRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  bool load_ahead(const ReadRequest& request, ChunkIndex index, Deferred& deferred) FPFS_REQUIRES(mutex_);
   bool is_part_enough(const ReadRequest& request) const FPFS_REQUIRES(mutex_);
   void begin_load(CachedChunk& chunk, SubmitList& loads) FPFS_REQUIRES(mutex_);
   void begin_part_load(CachedChunk& chunk, const ReadRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
@@ -335,7 +336,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   void look_for_tensors(Deferred& deferred) FPFS_REQUIRES(mutex_);
   void header_came(const CachedChunk& first, const Status& status) FPFS_REQUIRES(mutex_);
   void find_tensors(const CachedChunk& first) FPFS_REQUIRES(mutex_);
-  bool read_tensors_ahead(TensorHops& hops, Deferred& deferred) FPFS_REQUIRES(mutex_);
+  bool read_tensors_ahead(const ReadRequest& request, Deferred& deferred) FPFS_REQUIRES(mutex_);
 
   // inline_content.cpp
   void cache_inline(std::span<const std::byte> content) FPFS_REQUIRES(mutex_);
@@ -493,6 +494,7 @@ class File final : public BufferOwner, private ChunkVerifier::Source, public std
   Reservation reserved_ FPFS_GUARDED_BY(mutex_);                       // for chunks that are neither stored nor dirty
   ChunkCache cache_ FPFS_GUARDED_BY(mutex_);
   PartReads part_reads_ FPFS_GUARDED_BY(mutex_);
+  ReadOut read_out_ FPFS_GUARDED_BY(mutex_);
   TensorStarts tensors_ FPFS_GUARDED_BY(mutex_);
   unsigned writes_in_flight_ FPFS_GUARDED_BY(mutex_) = 0;
   Status error_ FPFS_GUARDED_BY(mutex_);

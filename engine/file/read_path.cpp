@@ -80,7 +80,7 @@ File::Step File::pin_range(ReadRequest& request, Deferred& deferred, Status& fai
     if (request.bytes == 0) return Step::kDone;
     const Step step = pin_first(request, deferred);
     if (step != Step::kDone) return step;
-    if (request.cursor != nullptr) read_ahead(*request.cursor, request.offset, request.bytes, deferred);
+    if (request.cursor != nullptr) read_ahead(request, deferred);
   }
   for (unsigned i = 0; i < request.pinned_count; ++i) {
     CachedChunk* chunk = request.pinned[i];
@@ -113,6 +113,7 @@ File::Step File::pin_first(ReadRequest& request, Deferred& deferred) {
   unsigned missing_count = 0;
   for (unsigned i = 0; i < count; ++i) {
     CachedChunk* chunk = cache_.find(first + i);
+    if (request.reader_caches) read_out_.ask(first + i);
     request.pinned[i] = nullptr;
     request.pinned_count = i + 1;
     if (chunk != nullptr && chunk->filling) {
@@ -162,9 +163,12 @@ void File::pin(CachedChunk& chunk, CachedChunk*& slot) {
 void File::unpin(CachedChunk& chunk, uint32_t kept, Deferred& deferred) {
   chunk.kept = std::min(chunk.kept + kept, chunk.length);
   if (--chunk.readers > 0) return;
-  const bool read_out = chunk.kept == chunk.length;
-  if (read_out) chunk.kept = 0;
-  cache_.release_if_idle(chunk, read_out, deferred);
+  const bool is_read_out = chunk.kept == chunk.length;
+  if (is_read_out) {
+    chunk.kept = 0;
+    if (!chunk.detached) read_out_.note(chunk.index);
+  }
+  cache_.release_if_idle(chunk, is_read_out, deferred);
 }
 
 void File::unpin_all(ReadRequest& request, Deferred& deferred) {
@@ -210,12 +214,15 @@ bool leads_to(const ReadCursor& cursor, FileOffset offset) {
 // from one short header to the next has no chunks read that he jumps over, and who goes from tensor to tensor has those read
 // that he jumps to (tensor_ahead.cpp). What is away takes longer: it begins with a few chunks, and of it no run
 // (start_loads()) is begun that would not be whole.
-void File::read_ahead(ReadCursor& cursor, FileOffset offset, uint32_t length, Deferred& deferred) {
+void File::read_ahead(const ReadRequest& request, Deferred& deferred) {
+  ReadCursor& cursor = *request.cursor;
+  const FileOffset offset = request.offset;
+  const uint32_t length = request.bytes;
   const ChunkIndex current = context_.stripes.chunk_of(offset + length);
   const FileOffset expected = cursor.next_offset;
   const bool is_jump = !leads_to(cursor, offset);
   const bool is_hop = (is_jump || cursor.window == 0) && tensors_.note(cursor.tensors, offset, length, is_jump) &&
-                      read_tensors_ahead(cursor.tensors, deferred);
+                      read_tensors_ahead(request, deferred);
   if (is_jump && length >= TensorStarts::kRequestMin) look_for_tensors(deferred);
   if (is_jump || is_hop) {
     cursor.window = 0;
@@ -236,16 +243,17 @@ void File::read_ahead(ReadCursor& cursor, FileOffset offset, uint32_t length, De
     const Extent extent = content_.extent(index);
     if (extent.is_away() && index >= last_run) return;
     cursor.ahead = index + 1;
-    if (!load_ahead(index, deferred)) {
+    if (!load_ahead(request, index, deferred)) {
       cursor.ahead = index;
       return;
     }
   }
 }
 
-// The chunk, if it is stored and not in memory. False: there is no buffer for it.
-bool File::load_ahead(ChunkIndex index, Deferred& deferred) {
+// The chunk, if it is stored, not in memory, and not kept by the reader. False: there is no buffer for it.
+bool File::load_ahead(const ReadRequest& request, ChunkIndex index, Deferred& deferred) {
   if (!content_.extent(index).exists() || cache_.find(index) != nullptr) return true;
+  if (request.reader_caches && read_out_.contains(index)) return true;
   Buffer* buffer = nullptr;
   if (!context_.pool->acquire_ahead(&buffer, this)) return false;
   begin_load(cache_.adopt(*buffer, *this, index), deferred.ahead);

@@ -77,7 +77,8 @@ void File::find_tensors(const CachedChunk& first) {
 }
 
 // False: nothing can be read ahead in this way, where he is. (How far the kernel reads may not be known yet: true.)
-bool File::read_tensors_ahead(TensorHops& hops, Deferred& deferred) {
+bool File::read_tensors_ahead(const ReadRequest& request, Deferred& deferred) {
+  TensorHops& hops = request.cursor->tensors;
   const uint64_t chunk_size = context_.stripes.chunk_size;
   const uint64_t chunks_each = round_up(2 * hops.reach, chunk_size) / chunk_size + 1;
   const uint64_t count_max = context_.options.read_ahead / chunks_each;
@@ -88,7 +89,7 @@ bool File::read_tensors_ahead(TensorHops& hops, Deferred& deferred) {
     const ChunkIndex last = std::min(context_.stripes.chunks_end(end), content_end);
     for (ChunkIndex index = context_.stripes.chunk_of(begin); index < last; ++index) {
       if (content_.extent(index).is_away()) return false;
-      if (!load_ahead(index, deferred)) return true;
+      if (!load_ahead(request, index, deferred)) return true;
     }
     hops.name(*page);
   }

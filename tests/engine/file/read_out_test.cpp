@@ -1,8 +1,9 @@
 // Chunks that a reader has read whole, and keeps himself (ReadRequest::reader_caches), go before memory that was never
-// used: a load passes through few buffers, in whatever order its requests come and end. And what a reader jumps over is not
-// read ahead.
+// used: a load passes through few buffers, in whatever order its requests come and end. They are not read ahead, as long as
+// it seems that he has them. And what a reader jumps over is not read ahead.
 #include <gtest/gtest.h>
 
+#include "engine/file/read_out.h"
 #include "tests/engine/file/sim_array.h"
 #include "tests/support/test_data.h"
 
@@ -113,6 +114,70 @@ TEST_F(ReadOutTest, WhoGoesOnHasTheNextChunksReadAhead) {
     ASSERT_TRUE(array_.read(*file_, at, length, &cursor).is_ok());
   array_.world().drain();
   EXPECT_GE(array_.store().status().buffers.evictable, 4u);
+}
+
+// One who has got chunk 4 reads the file from its beginning.
+class ReadOutAheadTest : public ReadOutTest {
+ protected:
+  void SetUp() override {
+    ReadOutTest::SetUp();
+    Part first(4 * kChunk, kChunk / 2), second(4 * kChunk + kChunk / 2, kChunk / 2);
+    read(first);
+    read(second);
+    ASSERT_TRUE(array_.read(*file_, 7 * kChunk, 100).is_ok());  // takes its buffer
+  }
+  // What is read of the drives by who reads chunks 0 and 1, and has the others read ahead: chunks.
+  uint64_t read_beginning(bool reader_caches) {
+    const uint64_t before = bytes_read();
+    ReadCursor cursor;
+    for (uint64_t at = 0; at < 2 * kChunk; at += kChunk / 2) {
+      Part part(at, kChunk / 2);
+      part.request.cursor = &cursor;
+      part.request.reader_caches = reader_caches;
+      read(part);
+    }
+    return (bytes_read() - before) / kChunk;
+  }
+  uint64_t bytes_read() {
+    uint64_t sum = 0;
+    for (const auto& member : array_.store().status().members) sum += member.bytes_read;
+    return sum;
+  }
+};
+
+TEST_F(ReadOutAheadTest, WhatHeHasIsNotReadAhead) { EXPECT_EQ(read_beginning(true), 6u); }
+
+TEST_F(ReadOutAheadTest, WhatOthersHaveIs) { EXPECT_EQ(read_beginning(false), 7u); }
+
+TEST_F(ReadOutAheadTest, WhoAsksAgainHasLostIt) {
+  Part again(4 * kChunk + 4096, 4096);
+  read(again);
+  ASSERT_TRUE(array_.read(*file_, 5 * kChunk, 3 * kChunk).is_ok());
+  array_.store();
+  const uint64_t in_memory = 4;  // 4 to 7
+  EXPECT_EQ(read_beginning(true), 8 - in_memory);
+}
+
+TEST(ReadOut, OfTooManyRangesNothingIsKnown) {
+  ReadOut read_out;
+  for (uint64_t range = 0; range < ReadOut::kRangesMax; ++range) read_out.note(ChunkIndex(2 * range));
+  EXPECT_TRUE(read_out.contains(ChunkIndex(0)));
+  EXPECT_FALSE(read_out.contains(ChunkIndex(1)));
+  read_out.note(ChunkIndex(1));  // joins two of them
+  EXPECT_TRUE(read_out.contains(ChunkIndex(0)));
+  read_out.note(ChunkIndex(3 * ReadOut::kRangesMax));
+  read_out.note(ChunkIndex(4 * ReadOut::kRangesMax));
+  EXPECT_FALSE(read_out.contains(ChunkIndex(0)));
+}
+
+TEST(ReadOut, NothingIsKnownWhenOneIsAskedForAgain) {
+  ReadOut read_out;
+  read_out.note(ChunkIndex(1));
+  read_out.note(ChunkIndex(2));
+  read_out.ask(ChunkIndex(3));
+  EXPECT_TRUE(read_out.contains(ChunkIndex(1)));
+  read_out.ask(ChunkIndex(2));
+  EXPECT_FALSE(read_out.contains(ChunkIndex(1)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Orders, ReadOutOrderTest,
