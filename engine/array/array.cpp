@@ -112,22 +112,26 @@ bool Array::may_be_torn(Storage& storage, Handle sidecar, const struct stat& att
   return false;
 }
 
+StripeMap Array::stripes_of(uint16_t member_count, const std::vector<MemberIndex>* order) const {
+  return {superblock_.chunk_size, member_count, order, (superblock_.compatible & kFeatureTurnedRows) != 0};
+}
+
 // The count before what has the indices: an order that is new is never seen with a count that is old.
 StripeMap Array::stripes() const {
   const Membership* const membership = membership_.load(std::memory_order_acquire);
-  return {superblock_.chunk_size, member_count(), membership == nullptr ? nullptr : &membership->order};
+  return stripes_of(member_count(), membership == nullptr ? nullptr : &membership->order);
 }
 
 std::optional<StripeMap> Array::stripes_among(uint16_t count) const {
   const Membership* const membership = membership_.load(std::memory_order_acquire);
-  if (membership == nullptr) return StripeMap{superblock_.chunk_size, std::min(count, member_count()), nullptr};
+  if (membership == nullptr) return stripes_of(std::min(count, member_count()), nullptr);
   const MutexLock lock(memberships_mutex_);
   const auto [among, is_new] = orders_among_.try_emplace({membership, count});
   if (is_new)
     std::copy_if(membership->order.begin(), membership->order.end(), std::back_inserter(among->second),
                  [count](MemberIndex member) { return member.value() < count; });
   if (among->second.empty()) return std::nullopt;
-  return StripeMap{superblock_.chunk_size, count, &among->second};
+  return stripes_of(count, &among->second);
 }
 
 bool Array::is_leaving(MemberIndex member) const {

@@ -219,6 +219,7 @@ class Array {
   Changed commit_members(const std::vector<Superblock>& superblocks);
   std::vector<Superblock> superblocks_by_index() const;
   void set_membership(const Superblock& superblock);
+  StripeMap stripes_of(uint16_t member_count, const std::vector<MemberIndex>* order) const;
   void close_member(MemberIndex member);
   // Steps of add_members().
   struct Growth;

@@ -114,6 +114,7 @@ Status Formatter::clear() {
 
 Status Formatter::write_superblocks() {
   Superblock superblock;
+  superblock.compatible = kFeatureTurnedRows;
   superblock.read_only_compatible = kFeatureMountRecords;
   superblock.array_id = random_uuid();
   superblock.member_count = member_count_;

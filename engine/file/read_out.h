@@ -2,7 +2,8 @@
 // all who have the file open. None of these readers has them read ahead: who goes from tensor to tensor first gets whole
 // chunks where they begin, and comes by there once more when he reads all of them.
 //
-// It is a hint, as what they keep they may drop: when such a reader asks for one of these chunks again, all is forgotten.
+// It is a hint, as what they keep they may drop: when such a reader asks for one of these chunks again, all is forgotten,
+// and what he was not given is read ahead of him.
 //
 // Thread safety: none; the file's lock.
 #pragma once
@@ -21,9 +22,11 @@ class ReadOut {
     chunks_.add(chunk, chunk + 1, [](ChunkIndex, ChunkIndex) {});
     if (chunks_.count() > kRangesMax) forget();
   }
-  // A reader who keeps what he gets asks for it.
-  void ask(ChunkIndex chunk) {
-    if (chunks_.contains(chunk)) forget();
+  // A reader who keeps what he gets asks for it. False: what nobody had read ahead may be needed after all.
+  bool ask(ChunkIndex chunk) {
+    if (!chunks_.contains(chunk)) return true;
+    forget();
+    return false;
   }
   bool contains(ChunkIndex chunk) const { return chunks_.contains(chunk); }
 

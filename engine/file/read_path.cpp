@@ -113,7 +113,8 @@ File::Step File::pin_first(ReadRequest& request, Deferred& deferred) {
   unsigned missing_count = 0;
   for (unsigned i = 0; i < count; ++i) {
     CachedChunk* chunk = cache_.find(first + i);
-    if (request.reader_caches) read_out_.ask(first + i);
+    if (request.reader_caches && !read_out_.ask(first + i) && request.cursor != nullptr)
+      request.cursor->ahead = ChunkIndex();
     request.pinned[i] = nullptr;
     request.pinned_count = i + 1;
     if (chunk != nullptr && chunk->filling) {
@@ -252,8 +253,10 @@ void File::read_ahead(const ReadRequest& request, Deferred& deferred) {
 
 // The chunk, if it is stored, not in memory, and not kept by the reader. False: there is no buffer for it.
 bool File::load_ahead(const ReadRequest& request, ChunkIndex index, Deferred& deferred) {
-  if (!content_.extent(index).exists() || cache_.find(index) != nullptr) return true;
-  if (request.reader_caches && read_out_.contains(index)) return true;
+  const Extent extent = content_.extent(index);
+  if (!extent.exists() || cache_.find(index) != nullptr) return true;
+  if (request.reader_caches && !extent.is_away() && read_out_.contains(index))
+    return true;  // what is away comes in runs
   Buffer* buffer = nullptr;
   if (!context_.pool->acquire_ahead(&buffer, this)) return false;
   begin_load(cache_.adopt(*buffer, *this, index), deferred.ahead);

@@ -46,10 +46,16 @@ class Reservation {
   template <typename Visit>
   void for_each_member(FileId file, ChunkIndex first, ChunkIndex stop, Visit visit) const {
     const uint16_t width = stripes_.width();
-    for (ChunkIndex chunk = first; chunk < std::min(stop, first + width); ++chunk) {
-      const uint64_t count = (stop - 1 - chunk) / width + 1;
-      visit(stripes_.member_of(file, chunk), count * stripes_.chunk_size);
-    }
+    const auto visit_each = [&](ChunkIndex from, ChunkIndex to, uint64_t times) {
+      for (ChunkIndex chunk = from; chunk < to; ++chunk)
+        visit(stripes_.member_of(file, chunk), times * stripes_.chunk_size);
+    };
+    // A row has one chunk on each member.
+    const ChunkIndex rows_begin = std::min(stop, round_up(first, width));
+    const uint64_t rows = (stop - rows_begin) / width;
+    visit_each(first, rows_begin, 1);
+    if (rows > 0) visit_each(rows_begin, rows_begin + width, rows);
+    visit_each(rows_begin + rows * width, stop, 1);
   }
 
   Room& room_;

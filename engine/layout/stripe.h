@@ -1,8 +1,12 @@
 // RAID-0 arithmetic: where chunk c of a file lives when it is first written. Pure.
 //
 // Chunks go to the N members that take part, in an order: that of their indices, as long as none was ever to leave. The
-// start is taken from the file id so that small files spread over all members. Chunk c of a file goes to the member at
-// place (start + c) mod N of the order, there into slot c / N of the file's object. Slots are chunk_size apart.
+// start is taken from the file id so that small files spread over all members. N chunks from a multiple of N on are a row,
+// which has one on each member. Row r begins t(r) places behind the start, its others follow in the order. Chunk c goes to
+// the member at place (start + t(c / N) + c) mod N, there into slot c / N of the file's object. Slots are chunk_size apart.
+//
+// t(r) is the sum of the digits of r in base N. So tensors that begin a multiple of N chunks apart, as those of 16 MiB do, do
+// not all begin on one member. Arrays made before kFeatureTurnedRows have 0 in its place.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +22,7 @@ struct StripeMap {
   uint16_t member_count = 0;  // all indices are below it
   // Which members take part, not empty; null: all, by their indices. Outlives the map.
   const std::vector<MemberIndex>* order = nullptr;
+  bool has_turned_rows = false;
 
   // Those that may hold anything, whether or not they take part.
   MemberRange members() const { return range_to(MemberIndex(member_count)); }
@@ -41,7 +46,8 @@ struct StripeMap {
     return FileId(high << 32 | (file.value() & UINT32_MAX));
   }
   MemberIndex member_of(FileId file, ChunkIndex chunk) const {
-    return at(((file.value() >> 32) % width() + chunk.value() % width()) % width());
+    const uint64_t places = (file.value() >> 32) % width() + chunk.value() % width() + turn(chunk.value() / width());
+    return at(places % width());
   }
   SlotIndex natural_slot(ChunkIndex chunk) const { return SlotIndex(chunk.value() / width()); }
   ChunkIndex chunk_of(FileOffset offset) const { return fpfs::chunk_of(offset, chunk_size); }
@@ -50,6 +56,15 @@ struct StripeMap {
   IndexRange<ChunkKind> chunks_of(FileOffset begin, FileOffset end) const { return {chunk_of(begin), chunks_end(end)}; }
   // The first chunk without a byte before `end`: behind the last one of content that ends there.
   ChunkIndex chunks_end(FileOffset end) const { return chunk_of(end) + (offset_in_chunk(end) != 0 ? 1 : 0); }
+
+ private:
+  // The sum of the digits of the row's number in base width().
+  uint64_t turn(uint64_t row) const {
+    if (!has_turned_rows || width() == 1) return 0;
+    uint64_t sum = 0;
+    for (; row != 0; row /= width()) sum += row % width();
+    return sum;
+  }
 };
 
 }  // namespace fpfs

@@ -85,7 +85,8 @@ Status make_files(const Array& array, const std::string& directory, uint64_t cou
 Status make_objects(const Array& array, FileId file, uint64_t chunks) {
   const StripeMap stripes = array.stripes();
   PerMember<ObjectOffset> ends(stripes.member_count);
-  for (uint64_t c = chunks - std::min<uint64_t>(chunks, stripes.member_count); c < chunks; ++c)
+  const uint64_t two_rows = uint64_t{2} * stripes.member_count;  // of which one is whole at least
+  for (uint64_t c = chunks - std::min(chunks, two_rows); c < chunks; ++c)
     ends[stripes.member_of(file, ChunkIndex(c))] =
         offset_of(stripes.natural_slot(ChunkIndex(c)), stripes.chunk_size) + kStored;
   for (const MemberIndex m : array.members()) {

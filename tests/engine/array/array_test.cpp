@@ -79,6 +79,21 @@ TEST_F(ArrayTest, OrderOfPathsDoesNotMatter) {
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
+TEST_F(ArrayTest, RowsAreTurnedUnlessItIsFromBefore) {
+  must_format(paths({"a", "b"}));
+  const auto has_turned_rows = [&] {
+    const std::unique_ptr<Array> array = must_open(paths({"a", "b"}));
+    const std::optional<StripeMap> of_one = array->stripes_among(1);
+    EXPECT_EQ(of_one && of_one->has_turned_rows, array->stripes().has_turned_rows);
+    return array->stripes().has_turned_rows;
+  };
+  EXPECT_TRUE(has_turned_rows());
+  // A program that did not know of it wrote zeros, which stay.
+  for (const char* name : {"a", "b"}) edit_superblock(name, 16, {0});
+  EXPECT_FALSE(has_turned_rows());
+  EXPECT_FALSE(has_turned_rows());
+}
+
 TEST_F(ArrayTest, NoHandleIsLeftOpen) {
   const auto open_files = [] {
     size_t count = 0;

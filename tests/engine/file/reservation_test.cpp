@@ -47,6 +47,27 @@ class ReservationTest : public ::testing::Test {
   PerMember<uint64_t> at_first_;
 };
 
+TEST_F(ReservationTest, OfARangeEachMemberHasWhatItsChunksTake) {
+  ASSERT_TRUE(stripes_.has_turned_rows);
+  for (uint64_t first = 0; first < 9; ++first)
+    for (uint64_t stop = first; stop < 18; ++stop) {
+      Reservation reserved(*room_, stripes_);
+      ChunkRanges added;
+      PerMember<bool> members(2, false);
+      reserved.add(kFile, ChunkIndex(first), ChunkIndex(stop), added, members);
+      PerMember<uint64_t> expected(2, 0);
+      for (uint64_t chunk = first; chunk < stop; ++chunk)
+        expected[stripes_.member_of(kFile, ChunkIndex(chunk))] += kTestChunk;
+      for (const MemberIndex m : members_->members())
+        EXPECT_EQ(at_first_[m] - left(m), expected[m]) << first << " to " << stop << ", member " << m.value();
+      // Given back piece by piece, from the middle.
+      const uint64_t middle = (first + stop) / 2;
+      reserved.remove(kFile, ChunkIndex(middle), ChunkIndex(stop));
+      reserved.remove(kFile, ChunkIndex(first), ChunkIndex(middle));
+      EXPECT_EQ(chunks_taken(), 0u) << first << " to " << stop;
+    }
+}
+
 TEST_F(ReservationTest, RoomIsSetAsideOnceForEachChunkOnItsMember) {
   Reservation reserved(*room_, stripes_);
   ChunkRanges added;

@@ -20,7 +20,7 @@ std::vector<MemberIndex> members(const std::vector<uint16_t>& indices) {
 // Chunks of 240 files of 60 chunks, made by one order, that go to each member when those on `leaving` are moved by another.
 std::map<MemberIndex, int> go_to(const std::vector<MemberIndex>& made_by, const std::vector<MemberIndex>& now,
                                  MemberIndex leaving) {
-  const StripeMap before{4096, 256, &made_by}, after{4096, 256, &now};
+  const StripeMap before{4096, 256, &made_by, true}, after{4096, 256, &now, true};
   std::map<MemberIndex, int> counts;
   for (uint64_t start = 0; start < 240; ++start)
     for (uint64_t index = 0; index < 60; ++index) {

@@ -36,6 +36,44 @@ TEST(StripeMap, ChunksGoRoundThoseThatTakePart) {
   EXPECT_EQ(stripes.with_start(kFile, MemberIndex(1)), kFile) << "none that it could be given";
 }
 
+TEST(StripeMap, TurnedRowsHaveOneChunkOnEachMember) {
+  for (const uint16_t members : {1, 2, 3, 4, 7, 16, 255}) {
+    const StripeMap stripes{.chunk_size = 4096, .member_count = members, .has_turned_rows = true};
+    constexpr FileId kFile(uint64_t{5} << 32);
+    for (const uint64_t row : {0, 1, 2, 3, 4, 5, 6, 7, 15, 16, 17, 1'000'000, 1 << 30}) {
+      std::vector<int> chunks(members);
+      for (uint64_t place = 0; place < members; ++place) {
+        const ChunkIndex chunk(row * members + place);
+        ++chunks[stripes.member_of(kFile, chunk).value()];
+        EXPECT_EQ(stripes.natural_slot(chunk), SlotIndex(row));
+      }
+      EXPECT_EQ(chunks, std::vector<int>(members, 1)) << members << " members, row " << row;
+    }
+  }
+}
+
+// As the beginnings of tensors are, with what a loader reads around each.
+TEST(StripeMap, InTurnedRowsChunksThatArePowersOfTwoApartAreOnAllMembers) {
+  for (const uint16_t members : {2, 4, 8, 16}) {
+    const StripeMap stripes{.chunk_size = 4096, .member_count = members, .has_turned_rows = true};
+    for (uint64_t apart = 1; apart <= 4096; apart *= 2) {
+      std::vector<unsigned> chunks(members);
+      for (uint64_t tensor = 0; tensor < 64 * members; ++tensor)
+        ++chunks[stripes.member_of(FileId(1), ChunkIndex(tensor * apart)).value()];
+      EXPECT_EQ(chunks, std::vector<unsigned>(members, 64)) << members << " members, " << apart << " chunks apart";
+    }
+  }
+}
+
+TEST(StripeMap, TheFirstRowsOfFourMembers) {
+  const StripeMap stripes{.chunk_size = 4096, .member_count = 4, .has_turned_rows = true};
+  std::vector<unsigned> members;
+  for (uint64_t chunk = 0; chunk < 24; ++chunk)
+    members.push_back(stripes.member_of(FileId(1), ChunkIndex(chunk)).value());
+  const std::vector<unsigned> expected = {0, 1, 2, 3, 1, 2, 3, 0, 2, 3, 0, 1, 3, 0, 1, 2, 1, 2, 3, 0, 2, 3, 0, 1};
+  EXPECT_EQ(members, expected);
+}
+
 TEST(StripeMap, AnIdIsGivenAStart) {
   for (const uint16_t members : {1, 2, 3, 7, 255, 256})
     for (const uint64_t id : {uint64_t{1}, uint64_t{0x123456789abcdef0}, UINT64_MAX, UINT64_MAX - 1}) {

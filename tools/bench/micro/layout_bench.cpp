@@ -7,7 +7,9 @@ namespace fpfs {
 namespace {
 
 void layout_place(benchmark::State& state) {
-  const StripeMap stripes{static_cast<uint32_t>(kMiB), static_cast<uint16_t>(state.range(0))};
+  const StripeMap stripes{.chunk_size = static_cast<uint32_t>(kMiB),
+                          .member_count = static_cast<uint16_t>(state.range(0)),
+                          .has_turned_rows = true};
   constexpr FileId kFile(0x123456789abcdef0);
   FileOffset offset;
   for ([[maybe_unused]] auto _ : state) {

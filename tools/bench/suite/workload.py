@@ -3,7 +3,7 @@
 A server on stdin and stdout, one JSON object per line. Every save and every load runs in a process of its own, forked from
 this one so that importing torch costs it nothing. The process makes the state itself (memory that it inherited would cost a
 page fault per page while the clock runs), and has run torch's code once, on a few bytes in memory, as a training job has by
-its second checkpoint. The machine has the memory that the call takes (have_memory()). What is timed is the call itself, from before torch.save (the open) until close has returned, or
+its second checkpoint. The machine has the memory for it (have_memory()). What is timed is the call itself, from before torch.save (the open) until close has returned, or
 torch.load until every byte is there.
 
   {"do": "run", "jobs": [JOB, ...]}         runs the jobs at the same time; answers a list of results
@@ -187,13 +187,15 @@ CALLS = {"save": save, "load": load}
 
 # --- processes -----------------------------------------------------------------------------------------------------------
 
-def have_memory(size):
+def have_memory(jobs):
     """The host of a virtual machine takes what has been free for some seconds (free page reporting), and to have it back costs
     whoever touches it first (the caller, the daemon, the kernel's threads) up to 8 us for each 4 KiB, 23 times as much as to
-    clear it: a load is half as fast. So as much as the job takes is touched, and given back, before its clock runs."""
+    clear it: a load is half as fast. So as much as the jobs take, of what is free, is touched and given back before they
+    begin: of a load its tensors, and the page cache; of a save the state, and what the drives of the lab take."""
+    size = sum(2 * (job["size"] if job["call"] == "save" else os.path.getsize(job["path"])) for job in jobs)
     with open("/proc/meminfo") as file:
-        available = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable"))
-    torch.ones(min(size, available // 2), dtype=torch.uint8)
+        free = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemFree"))
+    torch.ones(min(size, free // 2), dtype=torch.uint8)
 
 
 def prepare(job):
@@ -210,10 +212,7 @@ def prepare(job):
     if job.get("format", "").startswith(("deepspeed", "aio_handle")):
         from . import deepspeed_clients
         job["saver"] = deepspeed_clients.saver(job)
-    state = make_state(job["size"], content_of(job)) if job["call"] == "save" else {}
-    # Of a load: its tensors, and the page cache. Of a save: what the drives of the lab and the pool take.
-    have_memory(2 * (job["size"] if job["call"] == "save" else os.path.getsize(job["path"])))
-    return state
+    return make_state(job["size"], content_of(job)) if job["call"] == "save" else {}
 
 
 def processor_times():
@@ -244,6 +243,7 @@ def perform(job, ready_pipe, start_pipe, result_pipe):
 
 def run_jobs(jobs):
     """Each in a process; they start together when all are ready."""
+    have_memory(jobs)
     start_read, start_write = os.pipe()
     ready_read, ready_write = os.pipe()
     children = []
