@@ -124,10 +124,10 @@ def test_what_has_a_target_is_not_shown_twice():
 
 
 def test_long_commands_are_cut_as_a_shell_would_take_them():
-    row = dict(results()["rows"][0], commands=[" ".join(["word"] * 40), "x /dev/shm/fpfs-bench-abc123/drive2/below"])
+    row = dict(results()["rows"][0], commands=[" ".join(["word"] * 40), "x --at=/dev/shm/fpfs-bench-abc123/drive2/below:/dev/shm/fpfs-bench-abc123/drive3"])
     text = tables.row_details(row)
     assert max(map(len, text)) <= tables.WIDTH
-    assert text[text.index("```") + 1].endswith(" word \\") and text[-2] == "x DRIVE2/below"
+    assert text[text.index("```") + 1].endswith(" word \\") and text[-2] == "x --at=DRIVE2/below:DRIVE3"
 
 
 def test_rows_of_a_later_run_replace_earlier_ones(tmp_path):

@@ -4,7 +4,7 @@
 // One flat directory of up to kFilesMax files that know their size only. Files are opened with FOPEN_DIRECT_IO.
 // Requests are handled by libfuse's own multi-threaded loop.
 //
-//   fpfs-bench-discard [--pool BYTES] MOUNTPOINT
+//   fpfs-bench-discard [--pool BYTES [--drives FILE[:FILE...]]] MOUNTPOINT
 //
 // With --pool what is written goes to the next place of a pool of so many bytes (huge pages where the system gives them,
 // all of them resident), as in a filesystem that has to keep it: the kernel copies into memory that no cache holds. And
@@ -13,6 +13,11 @@
 // times where they are 1 to 31 apart (docs/benchmarks/row06.md). What is read comes from there, as long as the pool has
 // not come round: what is left of a load without drives and hashes. The kernel's part of a save and of a load (rows 3, 6
 // and 12).
+//
+// With --drives these files are read while a file is read from the pool, all at the same time, each from its beginning to its
+// end as fast as it comes, past the page cache; and a read is answered when as much came from them as was asked for: what is
+// left of a load from drives that give as much as these. It begins anew with a read that comes half a second behind the last.
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -22,6 +27,8 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -31,7 +38,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tools/bench/serve.h"
@@ -140,6 +149,56 @@ void keep(File& file, size_t size, off_t offset) {
   file.pieces.insert_or_assign(offset, std::move(piece));
 }
 
+// --- drives that give as much ------------------------------------------------------------------------------------------
+
+class Drives {
+ public:
+  void add(std::string file) { files_.push_back(std::move(file)); }
+  // A read of so many bytes came: returns when as much came from the drives, or all there is.
+  void wait_for(size_t size) {
+    using namespace std::chrono_literals;
+    if (files_.empty()) return;
+    std::unique_lock lock(mutex_);
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_read_ > 500ms && reading_ == 0) {
+      given_ = asked_ = 0;
+      reading_ = files_.size();
+      for (const std::string& file : files_) std::thread(&Drives::read, this, file).detach();
+    }
+    last_read_ = now;
+    asked_ += size;
+    came_.wait(lock, [this, wanted = asked_] { return given_ >= wanted || reading_ == 0; });
+  }
+
+ private:
+  void read(const std::string& file) {
+    const int descriptor = ::open(file.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+    const std::unique_ptr<void, decltype(&std::free)> block(std::aligned_alloc(kPage, kPayloadMax), &std::free);
+    for (off_t offset = 0;;) {
+      const ssize_t got = ::pread(descriptor, block.get(), kPayloadMax, offset);
+      if (got < 0) std::fprintf(stderr, "fpfs-bench-discard: %s: %s\n", file.c_str(), std::strerror(errno));
+      offset += got;
+      const std::lock_guard lock(mutex_);
+      if (got > 0)
+        given_ += static_cast<uint64_t>(got);
+      else
+        --reading_;
+      came_.notify_all();
+      if (got <= 0) break;
+    }
+    ::close(descriptor);
+  }
+
+  std::vector<std::string> files_;
+  std::mutex mutex_;
+  std::condition_variable came_;
+  std::chrono::steady_clock::time_point last_read_;
+  uint64_t given_ = 0, asked_ = 0;  // bytes
+  size_t reading_ = 0;              // files that are not at their end
+};
+
+Drives g_drives;
+
 // --- the calls -------------------------------------------------------------------------------------------------------
 
 struct stat attributes_of(fuse_ino_t node) {
@@ -245,6 +304,7 @@ void do_read(fuse_req_t request, fuse_ino_t node, size_t size, off_t offset, fus
       offset += static_cast<off_t>(length);
     }
   }
+  g_drives.wait_for(size);
   if (offset < end)
     fuse_reply_err(request, EIO);  // a hole, or without a pool
   else
@@ -309,11 +369,14 @@ fuse_lowlevel_ops operations() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool has_pool = argc == 4 && std::strcmp(argv[1], "--pool") == 0;
-  if (argc != 2 && !has_pool) {
-    std::fprintf(stderr, "usage: fpfs-bench-discard [--pool BYTES] MOUNTPOINT\n");
+  const bool has_pool = argc >= 4 && std::strcmp(argv[1], "--pool") == 0;
+  const bool has_drives = has_pool && argc == 6 && std::strcmp(argv[3], "--drives") == 0;
+  if (argc != (has_drives ? 6 : has_pool ? 4 : 2)) {
+    std::fprintf(stderr, "usage: fpfs-bench-discard [--pool BYTES [--drives FILE[:FILE...]]] MOUNTPOINT\n");
     return 16;
   }
+  std::istringstream drives(has_drives ? argv[4] : "");
+  for (std::string file; std::getline(drives, file, ':');) g_drives.add(file);
   const fuse_custom_io io = io_with_pool();
   if (has_pool && !g_pool.make(std::strtoull(argv[2], nullptr, 10))) {
     std::fprintf(stderr, "fpfs-bench-discard: no memory for a pool of %s bytes\n", argv[2]);

@@ -43,26 +43,25 @@ class Raw:
     def __init__(self, commands, directories, size, jobs=None):
         count = jobs or len(directories)
         self._commands = commands
-        self._files = [pathlib.Path(directories[index % len(directories)]) / f"raw{index}" for index in range(count)]
+        self.files = [pathlib.Path(directories[index % len(directories)]) / f"raw{index}" for index in range(count)]
         self._size = max(size // count // BLOCK, 1) * BLOCK
 
     def write(self):
         """Fresh files, until fsync returned."""
         self.remove()
-        return _run(self._commands, "write", self._files, self._size)
+        return _run(self._commands, "write", self.files, self._size)
 
     @contextlib.contextmanager
-    def busy(self, kind, rate=None):
-        """write() ("write") or read() ("read") over and over again, as long as the scope lasts; at `rate` bytes per second in
-        all, else as fast as the drives are."""
-        if kind == "write":
-            self.remove()
-        limit = [f"--rate={int(rate / len(self._files))}"] if rate else []
-        words = _command(self._commands, kind, self._files, self._size, "--time_based", "--runtime=3600", *limit)
+    def busy(self, rate=None):
+        """write() over and over again, as long as the scope lasts; at `rate` bytes per second in all, else as fast as the
+        drives are."""
+        self.remove()
+        limit = [f"--rate={int(rate / len(self.files))}"] if rate else []
+        words = _command(self._commands, "write", self.files, self._size, "--time_based", "--runtime=3600", *limit)
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             deadline = time.monotonic() + 60
-            while not _open_files(process.pid).issuperset(map(os.path.realpath, self._files)):
+            while not _open_files(process.pid).issuperset(map(os.path.realpath, self.files)):
                 assert process.poll() is None and time.monotonic() < deadline, "fio did not begin"
                 time.sleep(0.005)
             yield
@@ -70,13 +69,12 @@ class Raw:
         finally:
             process.terminate()
             process.wait()
-            if kind == "write":
-                self.remove()
+            self.remove()
 
     def read(self):
         """What write() left."""
-        return _run(self._commands, "read", self._files, self._size)
+        return _run(self._commands, "read", self.files, self._size)
 
     def remove(self):
-        for file in self._files:
+        for file in self.files:
             file.unlink(missing_ok=True)

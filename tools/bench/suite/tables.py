@@ -189,6 +189,6 @@ def row_details(row, chart=None):
 
 def _command(text):
     """A command line in lines that a shell would take; drives of the lab by their numbers."""
-    text = re.sub(r"\S*/fpfs-bench-\w+/drive(\d+)", r"DRIVE\1", text)
+    text = re.sub(r"[^\s:=]*/fpfs-bench-\w+/drive(\d+)", r"DRIVE\1", text)
     lines = textwrap.wrap(text, WIDTH - 2, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
     return [f"{each} \\" for each in lines[:-1]] + lines[-1:]
