@@ -16,7 +16,8 @@
 //
 // With --drives these files are read while a file is read from the pool, all at the same time, each from its beginning to its
 // end as fast as it comes, past the page cache; and a read is answered when as much came from them as was asked for: what is
-// left of a load from drives that give as much as these. It begins anew with a read that comes half a second behind the last.
+// left of a load from drives that give as much as these. When all has been asked for, it begins anew with a read that comes
+// half a second later. The kernel asks for as much at once, and keeps as much, as with fastpersistfs.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -153,51 +154,74 @@ void keep(File& file, size_t size, off_t offset) {
 
 class Drives {
  public:
-  void add(std::string file) { files_.push_back(std::move(file)); }
+  void add(const char* path) {
+    const int file = ::open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    if (file < 0) {
+      std::fprintf(stderr, "fpfs-bench-discard: %s: %s\n", path, std::strerror(errno));
+      std::exit(1);
+    }
+    files_.emplace_back(file);
+  }
+  bool is_empty() const { return files_.empty(); }
   // A read of so many bytes came: returns when as much came from the drives, or all there is.
   void wait_for(size_t size) {
     using namespace std::chrono_literals;
-    if (files_.empty()) return;
+    if (is_empty()) return;
     std::unique_lock lock(mutex_);
     const auto now = std::chrono::steady_clock::now();
-    if (now - last_read_ > 500ms && reading_ == 0) {
-      given_ = asked_ = 0;
-      reading_ = files_.size();
-      for (const std::string& file : files_) std::thread(&Drives::read, this, file).detach();
-    }
+    if (reading_ == 0 && asked_ >= given_ && now - last_read_ > 500ms) begin();
     last_read_ = now;
     asked_ += size;
     came_.wait(lock, [this, wanted = asked_] { return given_ >= wanted || reading_ == 0; });
   }
 
  private:
-  void read(const std::string& file) {
-    const int descriptor = ::open(file.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
-    const std::unique_ptr<void, decltype(&std::free)> block(std::aligned_alloc(kPage, kPayloadMax), &std::free);
-    for (off_t offset = 0;;) {
-      const ssize_t got = ::pread(descriptor, block.get(), kPayloadMax, offset);
-      if (got < 0) std::fprintf(stderr, "fpfs-bench-discard: %s: %s\n", file.c_str(), std::strerror(errno));
-      offset += got;
-      const std::lock_guard lock(mutex_);
-      if (got > 0)
-        given_ += static_cast<uint64_t>(got);
-      else
-        --reading_;
-      came_.notify_all();
-      if (got <= 0) break;
+  struct Drive {
+    explicit Drive(int opened) : file(opened) {}
+    int file;
+    std::atomic<off_t> next{0};
+  };
+
+  void begin() {
+    given_ = asked_ = 0;
+    reading_ = files_.size() * kDepth;
+    for (Drive& drive : files_) {
+      drive.next = 0;
+      for (unsigned transfer = 0; transfer < kDepth; ++transfer)
+        std::thread(&Drives::read, this, std::ref(drive)).detach();
     }
-    ::close(descriptor);
+  }
+  void read(Drive& drive) {
+    const std::unique_ptr<void, decltype(&std::free)> block(std::aligned_alloc(kPage, kPayloadMax), &std::free);
+    for (ssize_t got = 1; got > 0;) {
+      got = ::pread(drive.file, block.get(), kPayloadMax, drive.next.fetch_add(kPayloadMax));
+      if (got < 0) std::perror("fpfs-bench-discard: a drive");
+      {
+        const std::lock_guard lock(mutex_);
+        given_ += static_cast<uint64_t>(std::max<ssize_t>(got, 0));
+        reading_ -= got > 0 ? 0 : 1;
+      }
+      came_.notify_all();
+    }
   }
 
-  std::vector<std::string> files_;
+  static constexpr unsigned kDepth = 4;  // transfers at a time, of each
+
+  std::deque<Drive> files_;
   std::mutex mutex_;
   std::condition_variable came_;
   std::chrono::steady_clock::time_point last_read_;
   uint64_t given_ = 0, asked_ = 0;  // bytes
-  size_t reading_ = 0;              // files that are not at their end
+  size_t reading_ = 0;              // threads
 };
 
 Drives g_drives;
+
+void do_init(void*, fuse_conn_info* connection) {
+  if (g_drives.is_empty()) return;
+  connection->max_background = 256;
+  connection->congestion_threshold = 192;
+}
 
 // --- the calls -------------------------------------------------------------------------------------------------------
 
@@ -267,6 +291,7 @@ void do_create(fuse_req_t request, fuse_ino_t, const char* name, mode_t, fuse_fi
 void do_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info) {
   if ((info->flags & O_TRUNC) != 0) file_of(node).clear();
   info->direct_io = (info->flags & O_ACCMODE) != O_RDONLY;
+  info->keep_cache = !g_drives.is_empty();
   fuse_reply_open(request, info);
 }
 
@@ -353,6 +378,7 @@ fuse_custom_io io_with_pool() {
 
 fuse_lowlevel_ops operations() {
   fuse_lowlevel_ops table{};
+  table.init = do_init;
   table.lookup = do_lookup;
   table.getattr = do_getattr;
   table.setattr = do_setattr;
@@ -376,7 +402,7 @@ int main(int argc, char** argv) {
     return 16;
   }
   std::istringstream drives(has_drives ? argv[4] : "");
-  for (std::string file; std::getline(drives, file, ':');) g_drives.add(file);
+  for (std::string file; std::getline(drives, file, ':');) g_drives.add(file.c_str());
   const fuse_custom_io io = io_with_pool();
   if (has_pool && !g_pool.make(std::strtoull(argv[2], nullptr, 10))) {
     std::fprintf(stderr, "fpfs-bench-discard: no memory for a pool of %s bytes\n", argv[2]);

@@ -190,9 +190,11 @@ CALLS = {"save": save, "load": load}
 def have_memory(jobs):
     """The host of a virtual machine takes what has been free for some seconds (free page reporting), and to have it back costs
     whoever touches it first (the caller, the daemon, the kernel's threads) up to 8 us for each 4 KiB, 23 times as much as to
-    clear it: a load is half as fast. So as much as the jobs take, of what is free, is touched and given back before they
-    begin: of a load its tensors, and the page cache; of a save the state, and what the drives of the lab take."""
-    size = sum(2 * (job["size"] if job["call"] == "save" else os.path.getsize(job["path"])) for job in jobs)
+    clear it: a load is half as fast. So as much as the jobs take, or half of what is free, is touched and given back before
+    they begin: of a save its state, and what the drives of the lab take; of a load its tensors, and the page cache."""
+    loaded = [job["path"] for job in jobs if job["call"] == "load"]
+    size = 2 * sum(job["size"] for job in jobs if job["call"] == "save")
+    size += sum(os.path.getsize(path) for path in loaded + list(set(loaded)))
     with open("/proc/meminfo") as file:
         free = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemFree"))
     torch.ones(min(size, free // 2), dtype=torch.uint8)
