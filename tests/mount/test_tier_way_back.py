@@ -19,11 +19,12 @@ def healing(mount):
 
 
 def damage(extents):
-    """One bit of some chunks, among them the first and the last, and one whole object. How many chunks that are."""
-    chosen = [extents[0], extents[5], extents[11], extents[-1]]
+    """One bit of some chunks, among them the first and the last, and one whole object without them. How many chunks that
+    are."""
+    chosen = [extents[0], extents[5], extents[10], extents[-1]]
     for extent in chosen:
         flip(extent["file"], extent["file_offset"] + extent["length"] // 2)
-    lost = extents[6]["file"]
+    lost, = {extent["file"] for extent in extents} - {extent["file"] for extent in chosen}
     os.unlink(lost)
     return sum(extent["file"] == lost or extent in chosen for extent in extents)
 
@@ -70,7 +71,7 @@ def test_a_scrub_that_healed_everything_ends_as_verify_does(array, make_mount, d
     mount.options = ("tier=none",)
     mount.remount()
     assert json.loads(fpfs(mount, "scrub", "status", "--json", mount.path).stdout)["healed"] == count
-    flip(extents[9]["file"], extents[9]["file_offset"] + 5)
+    flip(extents[9]["file"], extents[9]["file_offset"] + 5)  # which is where it was
     again = fpfs(mount, "scrub", "start", "--wait", mount.path, check=False)
     assert again.returncode == fpfs(mount, "verify", mount.path, check=False).returncode == 4
 
