@@ -13,6 +13,7 @@ namespace {
 
 std::vector<MemberIndex> members(const std::vector<uint16_t>& indices) {
   std::vector<MemberIndex> order;
+  order.reserve(indices.size());
   for (const uint16_t index : indices) order.emplace_back(index);
   return order;
 }
