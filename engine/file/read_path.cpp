@@ -251,12 +251,12 @@ void File::read_ahead(const ReadRequest& request, Deferred& deferred) {
   }
 }
 
-// The chunk, if it is stored, not in memory, and not kept by the reader. False: there is no buffer for it.
+// The chunk, if it is stored, not in memory, and not kept by the reader (but what is away comes in runs). False: there is no
+// buffer for it.
 bool File::load_ahead(const ReadRequest& request, ChunkIndex index, Deferred& deferred) {
   const Extent extent = content_.extent(index);
   if (!extent.exists() || cache_.find(index) != nullptr) return true;
-  if (request.reader_caches && !extent.is_away() && read_out_.contains(index))
-    return true;  // what is away comes in runs
+  if (request.reader_caches && !extent.is_away() && read_out_.contains(index)) return true;
   Buffer* buffer = nullptr;
   if (!context_.pool->acquire_ahead(&buffer, this)) return false;
   begin_load(cache_.adopt(*buffer, *this, index), deferred.ahead);

@@ -36,8 +36,8 @@ constexpr uint64_t kKnownIncompatible = 7;
 // Compatible: the rows of a file's chunks are turned against each other (StripeMap). A program that does not know of it
 // puts new chunks elsewhere, where they are found as well.
 constexpr uint64_t kFeatureTurnedRows = 1;
-// Read-only compatible: every directory has a mount record (engine/index/mount_record.h). A program that does not know of it may read: it
-// gets what is there. It may not write, as the records would not tell of that.
+// Read-only compatible: every directory has a mount record (engine/index/mount_record.h). A program that does not know
+// of it may read: it gets what is there. It may not write, as the records would not tell of that.
 constexpr uint64_t kFeatureMountRecords = 1;
 // Incompatible: the members are not those of the format any more, and `membership` and `member_set` count. A program
 // that does not know of it would take a directory that does not know of the change yet for damage.

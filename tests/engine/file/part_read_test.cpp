@@ -61,17 +61,9 @@ class PartReadTest : public ::testing::TestWithParam<uint64_t> {
     const auto buffers = array_.store().status().buffers;
     return buffers.free + buffers.evictable;
   }
-  template <typename Count>
-  uint64_t sum(Count count) {
-    uint64_t total = 0;
-    for (const MemberStatus& member : array_.store().status().members) total += count(member);
-    return total;
-  }
-  uint64_t bytes_read() {
-    return sum([](const MemberStatus& member) { return member.bytes_read; });
-  }
+  uint64_t bytes_read() { return array_.bytes_read(); }
   uint64_t damages() {
-    return sum([](const MemberStatus& member) { return member.checksum_errors; });
+    return array_.sum_over_members([](const MemberStatus& member) { return member.checksum_errors; });
   }
   Extent extent(uint64_t chunk) {
     const auto found = file_->map(ChunkIndex(chunk), 1);
@@ -244,7 +236,7 @@ TEST_P(PartReadTest, FailedReadsAreReportedAndNotRemembered) {
       EXPECT_EQ(failure(chunk * kChunk + 300'000).code(), StatusCode::kIoError);
       EXPECT_EQ(array_.sim().fault_hits(), 1u);
       array_.sim().clear_faults();
-      EXPECT_GE(sum([](const MemberStatus& member) { return member.read_errors; }), 1u);
+      EXPECT_GE(array_.sum_over_members([](const MemberStatus& member) { return member.read_errors; }), 1u);
       expect_read(chunk * kChunk + 300'000, 4096);
       reopen();
     }

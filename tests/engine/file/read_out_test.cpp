@@ -130,7 +130,7 @@ class ReadOutAheadTest : public ReadOutTest {
   }
   // What is read of the drives by who reads chunks 0 and 1, and has the others read ahead: chunks.
   uint64_t read_beginning(bool reader_caches) {
-    const uint64_t before = bytes_read();
+    const uint64_t before = array_.bytes_read();
     ReadCursor cursor;
     for (uint64_t at = 0; at < 2 * kChunk; at += kChunk / 2) {
       Part part(at, kChunk / 2);
@@ -138,12 +138,7 @@ class ReadOutAheadTest : public ReadOutTest {
       part.request.reader_caches = reader_caches;
       read(part);
     }
-    return (bytes_read() - before) / kChunk;
-  }
-  uint64_t bytes_read() {
-    uint64_t sum = 0;
-    for (const auto& member : array_.store().status().members) sum += member.bytes_read;
-    return sum;
+    return (array_.bytes_read() - before) / kChunk;
   }
 };
 

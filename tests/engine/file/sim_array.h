@@ -135,6 +135,16 @@ class SimArray {
     FPFS_RETURN_IF_ERROR(wait(answer));
     return std::move(answer.data);
   }
+  // Of what this mount has counted: count(MemberStatus).
+  template <typename Count>
+  uint64_t sum_over_members(Count count) {
+    uint64_t total = 0;
+    for (const MemberStatus& member : store().status().members) total += count(member);
+    return total;
+  }
+  uint64_t bytes_read() {
+    return sum_over_members([](const MemberStatus& member) { return member.bytes_read; });
+  }
   // The whole content; the first failure ends it.
   Result<Bytes> read_all(File& file) {
     Bytes content;

@@ -3,8 +3,8 @@
 A server on stdin and stdout, one JSON object per line. Every save and every load runs in a process of its own, forked from
 this one so that importing torch costs it nothing. The process makes the state itself (memory that it inherited would cost a
 page fault per page while the clock runs), and has run torch's code once, on a few bytes in memory, as a training job has by
-its second checkpoint. The machine has the memory for it (have_memory()). What is timed is the call itself, from before torch.save (the open) until close has returned, or
-torch.load until every byte is there.
+its second checkpoint. The machine has the memory for it (have_memory()). What is timed is the call itself, from before
+torch.save (the open) until close has returned, or torch.load until every byte is there.
 
   {"do": "run", "jobs": [JOB, ...]}         runs the jobs at the same time; answers a list of results
   {"do": "versions"}
