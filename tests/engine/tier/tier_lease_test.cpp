@@ -141,8 +141,9 @@ TEST_F(TierLeaseTest, AnAnswerThatComesTooLateSaysNothing) {
 }
 
 TEST_F(TierLeaseTest, ALookThatIsRefusedSaysNothingOfChecksums) {
-  FaultyServer fences([](const ServerRequest&, int count) {
-    if (count == 1) return error_reply(400, "InvalidArgument");
+  std::atomic<bool> refuses = true;  // each look: the store takes one before it waits, and another if that has ended
+  FaultyServer fences([&](const ServerRequest&, int) {
+    if (refuses) return error_reply(400, "InvalidArgument");
     return ServerReply{200, {"ETag: \"t\""}, std::string(R"({"format":1,"array":")") + kArray + R"(","token":"ours"})"};
   });
   FaultyServer server([](const ServerRequest& request, int) { return stored(request); });
@@ -150,6 +151,8 @@ TEST_F(TierLeaseTest, ALookThatIsRefusedSaysNothingOfChecksums) {
                                                  kArray, std::chrono::hours(1), std::vector<std::string>{"ours"});
   S3Store store(leased(server, lease));
   EXPECT_FALSE(BlockingStore(store).put("a", "content").is_ok());
+  EXPECT_EQ(server.count(), 0);
+  refuses = false;
   EXPECT_TRUE(BlockingStore(store).put("a", "content").is_ok());
   ASSERT_EQ(server.count(), 1);
   EXPECT_EQ(server.requests()[0].headers.count("x-amz-checksum-crc32c"), 1U);
