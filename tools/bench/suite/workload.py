@@ -190,10 +190,10 @@ CALLS = {"save": save, "load": load}
 def have_memory(jobs):
     """The host of a virtual machine takes what has been free for some seconds (free page reporting), and to have it back costs
     whoever touches it first (the caller, the daemon, the kernel's threads) up to 8 us for each 4 KiB, 23 times as much as to
-    clear it: a load is half as fast. So as much as the jobs take, or half of what is free, is touched and given back before
-    they begin: of a save its state, and what the drives of the lab take; of a load its tensors, and the page cache."""
+    clear it: a load is half as fast. So as much as the calls take, or half of what is free, is touched and given back before
+    they begin: of a save what the drives of the lab take; of a load its tensors, and the page cache."""
     loaded = [job["path"] for job in jobs if job["call"] == "load"]
-    size = 2 * sum(job["size"] for job in jobs if job["call"] == "save")
+    size = sum(job["size"] for job in jobs if job["call"] == "save")
     size += sum(os.path.getsize(path) for path in loaded + list(set(loaded)))
     with open("/proc/meminfo") as file:
         free = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemFree"))
@@ -245,7 +245,6 @@ def perform(job, ready_pipe, start_pipe, result_pipe):
 
 def run_jobs(jobs):
     """Each in a process; they start together when all are ready."""
-    have_memory(jobs)
     start_read, start_write = os.pipe()
     ready_read, ready_write = os.pipe()
     children = []
@@ -262,6 +261,7 @@ def run_jobs(jobs):
     os.close(ready_write)
     os.read(ready_read, 1)  # until all children have closed their ends
     os.close(ready_read)
+    have_memory(jobs)
     time.sleep(0.02)
     os.close(start_write)
     results = []
