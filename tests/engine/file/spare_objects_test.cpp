@@ -19,9 +19,7 @@ StoreOptions options() {
 }
 
 uint64_t spare_bytes(SimArray& array) {
-  uint64_t sum = 0;
-  for (const MemberStatus& member : array.store().status().members) sum += member.space_spare;
-  return sum;
+  return array.sum_over_members([](const MemberStatus& member) { return member.space_spare; });
 }
 
 std::vector<std::string> objects_of(SimArray& array) {

@@ -70,9 +70,7 @@ TEST_P(MovingTest, WhatIsStoredIsTheSameAtAnotherPlace) {
   const uint64_t sequence = file->info().sequence;
 
   const auto bytes_written = [&array] {
-    uint64_t bytes = 0;
-    for (const MemberStatus& member : array.store().status().members) bytes += member.bytes_written;
-    return bytes;
+    return array.sum_over_members([](const MemberStatus& member) { return member.bytes_written; });
   };
   const uint64_t saved = array.store().bytes_saved();
   EXPECT_EQ(saved, bytes_written());
